@@ -1,0 +1,32 @@
+-- Cancels jobs: one that waits ends at once, a running one is asked to stop. $1 ids
+-- Returns id and the state it was found in (no row: no live job has that id).
+-- Locks: the given rows, in id order, waiting for whoever holds them. Index: primary key.
+with found as materialized (
+    select job.*
+    from chronos.jobs as job
+    where job.id = any ($1::uuid[])
+    order by job.id
+    for update
+),
+asked as (
+    update chronos.jobs as job
+    set cancel_requested = true
+    where job.id = any (array(select found.id from found where found.state = 'running'))
+    returning pg_notify('chronos_cancel', job.id::text)
+),
+removed as (
+    delete from chronos.jobs as job
+    where job.id = any (array(select found.id from found where found.state <> 'running'))
+),
+ended as (
+    insert into chronos.job_history (
+        id, run_at, enqueued_at, state, attempt, max_attempts, timeout_s, priority, topic,
+        kind, unique_key, payload, errors
+    )
+    select
+        id, run_at, enqueued_at, 'cancelled', attempt, max_attempts, timeout_s, priority, topic,
+        kind, unique_key, payload, errors
+    from found
+    where state <> 'running'
+)
+select found.id, found.state::text as state from found

@@ -1,0 +1,42 @@
+-- Inserts jobs; one whose id or unique key is taken by a live job is left out.
+--   $1 ids · $2 topics · $3 kinds · $4 priorities · $5 payloads · $6 run_at (null: by delay) ·
+--   $7 delays in seconds (null: at once) · $8 max attempts · $9 timeouts · $10 unique keys
+-- Returns the ids inserted. The clock is the statement's, not the transaction's: in a caller's
+-- long transaction now() would lie in the past. Wakes idle workers of these topics, and the
+-- scheduler of whoever is idle when something falls due before it would look by itself (5 s).
+with inserted as (
+    insert into chronos.jobs (
+        id, topic, kind, priority, payload, state, run_at, enqueued_at, max_attempts, timeout_s,
+        unique_key
+    )
+    select
+        given.id, given.topic, given.kind, given.priority, given.payload,
+        case when due.at > statement_timestamp() then 'scheduled' else 'ready' end
+            ::chronos.job_state,
+        due.at, statement_timestamp(), given.max_attempts, given.timeout_s, given.unique_key
+    from unnest(
+        $1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::jsonb[], $6::timestamptz[],
+        $7::double precision[], $8::integer[], $9::real[], $10::text[]
+    ) as given (
+        id, topic, kind, priority, payload, run_at, delay_s, max_attempts, timeout_s, unique_key
+    )
+    cross join lateral (
+        select coalesce(
+            given.run_at, statement_timestamp() + make_interval(secs => coalesce(given.delay_s, 0))
+        ) as at
+    ) as due
+    on conflict do nothing
+    returning id, topic, state, run_at
+),
+woken as materialized (
+    select
+        chronos.wake('chronos_ready', array(
+            select inserted.topic from inserted where inserted.state = 'ready'
+        )),
+        chronos.wake('chronos_due', array(
+            select inserted.topic from inserted
+            where inserted.state = 'scheduled'
+              and inserted.run_at < statement_timestamp() + interval '5 seconds'
+        ))
+)
+select inserted.id from inserted, woken

@@ -1,0 +1,59 @@
+-- Takes back jobs whose lease ran out, or that a worker known to be dead was holding, through
+-- one branch: ready again, dead after the last attempt, cancelled where that was asked for.
+--   $1 first and $2 last lease token of a dead worker (both null: only expired leases) ·
+--   $3 only ids after this one · $4 at most this many
+-- Fenced by its own predicate under the row lock: a job that finished meanwhile is not touched,
+-- one just extended is not either. Any number of processes may reap at once: locked rows are
+-- skipped. Index: jobs_running, in id order, so that a caller can step over a row that fails.
+with expired as materialized (
+    select
+        job.id, job.lease_token, job.run_at, job.enqueued_at, job.attempt, job.max_attempts,
+        job.timeout_s, job.priority, job.topic, job.kind, job.unique_key, job.payload,
+        chronos.push_error(job.errors, jsonb_build_object(
+            'type', 'LeaseExpired', 'message', 'worker lease expired', 'attempt', job.attempt,
+            'worker', left(job.lease_token::text, 18)
+        )) as errors,
+        case
+            when job.cancel_requested then 'cancelled'
+            when job.attempt >= job.max_attempts then 'dead'
+            else 'ready'
+        end as next_state
+    from chronos.jobs as job
+    where job.state = 'running'
+      and (job.lease_until < now() or job.lease_token between $1 and $2)
+      and job.id > $3
+    order by job.id
+    limit $4
+    for update skip locked
+),
+removed as (
+    delete from chronos.jobs as job
+    where job.id = any (array(select expired.id from expired where expired.next_state <> 'ready'))
+),
+ended as (
+    insert into chronos.job_history (
+        id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s,
+        priority, topic, kind, unique_key, payload, errors
+    )
+    select
+        id, lease_token, run_at, enqueued_at, next_state::chronos.job_state, attempt,
+        max_attempts, timeout_s, priority, topic, kind, unique_key, payload, errors
+    from expired
+    where next_state <> 'ready'
+),
+revived as (
+    update chronos.jobs as job
+    set state = 'ready',
+        lease_token = null,
+        lease_until = null,
+        errors = (select expired.errors from expired where expired.id = job.id)
+    where job.id = any (array(select expired.id from expired where expired.next_state = 'ready'))
+),
+woken as materialized (
+    select chronos.wake('chronos_returned', array(
+        select expired.topic from expired where expired.next_state = 'ready'
+    ))
+)
+select expired.id, expired.topic, expired.kind, expired.attempt, expired.lease_token, next_state
+from expired, woken
+order by expired.id

@@ -1,0 +1,69 @@
+-- Depth and oldest age per topic, at a bounded cost: no count goes past its bound.
+--   $1 the bound. Returns topic, state, jobs, whether the count stopped at the bound, and the
+--   age of the oldest in seconds (scheduled: how far the most overdue lies back, if any does).
+-- The bound on scheduled jobs is one for all topics: past it, none of their counts is exact.
+-- Locks nothing. Index: jobs_ready by steps from topic to topic, jobs_scheduled, jobs_running.
+-- A limit the planner can see invites it to read and sort all there is when it has no
+-- statistics (measured: 1 s instead of 50 ms), so the limits hide in subselects.
+with recursive topic as (
+    (
+        select first.topic as name
+        from chronos.jobs as first
+        where first.state = 'ready'
+        order by first.topic
+        limit 1
+    )
+    union all
+    select (
+        select following.topic
+        from chronos.jobs as following
+        where following.state = 'ready' and following.topic > topic.name
+        order by following.topic
+        limit 1
+    )
+    from topic
+    where topic.name is not null
+)
+select
+    topic.name as topic, 'ready' as state, least(depth.jobs, $1) as jobs,
+    depth.jobs > $1 as is_bound,
+    extract(epoch from now() - oldest.run_at)::double precision as oldest_s
+from topic
+cross join lateral (
+    select count(*) as jobs
+    from (
+        select from chronos.jobs as job
+        where job.state = 'ready' and job.topic = topic.name
+        limit (select $1::bigint + 1)
+    ) as counted
+) as depth
+cross join lateral (
+    select min(head.run_at) as run_at
+    from generate_series(0, 9) as level (priority)
+    cross join lateral (
+        select job.run_at
+        from chronos.jobs as job
+        where job.state = 'ready' and job.topic = topic.name
+          and job.priority = level.priority::smallint
+        order by job.seq
+        limit 1
+    ) as head
+) as oldest
+where topic.name is not null
+union all
+select
+    counted.topic, 'scheduled', least(count(*), $1), sum(count(*)) over () > $1,
+    extract(epoch from now() - min(counted.run_at))::double precision
+from (
+    select job.topic, job.run_at
+    from chronos.jobs as job
+    where job.state = 'scheduled'
+    order by job.run_at
+    limit (select $1::bigint + 1)
+) as counted
+group by counted.topic
+union all
+select job.topic, 'running', count(*), false, null
+from chronos.jobs as job
+where job.state = 'running'
+group by job.topic

@@ -1,0 +1,270 @@
+-- Generated from migrations/ by `make schema`; do not edit.
+
+CREATE SCHEMA chronos;
+
+CREATE TYPE chronos.job_state AS ENUM (
+    'scheduled',
+    'ready',
+    'running',
+    'succeeded',
+    'dead',
+    'cancelled'
+);
+
+CREATE FUNCTION chronos.drop_history_partitions(before timestamp with time zone) RETURNS SETOF text
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    partition_name text;
+begin
+    for partition_name in
+        select child.relname::text
+        from pg_catalog.pg_inherits as link
+        join pg_catalog.pg_class as child on child.oid = link.inhrelid
+        where link.inhparent = 'chronos.job_history'::regclass
+          and child.relname ~ '^job_history_[0-9]{8}$'
+          and (to_date(right(child.relname, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC'
+              <= before
+        order by child.relname
+    loop
+        execute format('drop table chronos.%I', partition_name);
+        return next partition_name;
+    end loop;
+end
+$_$;
+
+CREATE FUNCTION chronos.make_history_partition(day date) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    partition_name text := 'job_history_' || to_char(day, 'YYYYMMDD');
+    day_start timestamptz := day::timestamp at time zone 'UTC';
+    day_end timestamptz := (day + 1)::timestamp at time zone 'UTC';
+begin
+    perform pg_advisory_xact_lock(hashtext('chronos.make_history_partition'));
+    if to_regclass('chronos.' || partition_name) is not null then
+        return false;
+    end if;
+    if exists (
+        select from chronos.job_history_default
+        where finished_at >= day_start and finished_at < day_end
+    ) then
+        return false;
+    end if;
+    execute format(
+        'create table chronos.%I (like chronos.job_history including all)', partition_name
+    );
+    execute format(
+        'alter table chronos.job_history attach partition chronos.%I for values from (%L) to (%L)',
+        partition_name, day_start, day_end
+    );
+    return true;
+end
+$$;
+
+CREATE FUNCTION chronos.push_error(errors jsonb, error jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN (error IS NULL) THEN errors WHEN (jsonb_array_length(COALESCE(errors, '[]'::jsonb)) >= 10) THEN ((errors - 0) || jsonb_build_array((error || jsonb_build_object('at', now())))) ELSE (COALESCE(errors, '[]'::jsonb) || jsonb_build_array((error || jsonb_build_object('at', now())))) END;
+
+CREATE FUNCTION chronos.wake(channel text, topics text[]) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    select count(pg_notify(channel, woken.topic))
+    from (select distinct unnest(topics) as topic) as woken
+    where exists (select from chronos.idle_marks as mark where mark.topic = woken.topic)
+$$;
+
+CREATE TABLE chronos.job_history (
+    id uuid NOT NULL,
+    lease_token uuid,
+    run_at timestamp with time zone NOT NULL,
+    enqueued_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone DEFAULT now() NOT NULL,
+    state chronos.job_state NOT NULL,
+    attempt integer NOT NULL,
+    max_attempts integer NOT NULL,
+    timeout_s real,
+    run_s real,
+    priority smallint NOT NULL,
+    topic text NOT NULL,
+    kind text NOT NULL,
+    unique_key text,
+    payload jsonb NOT NULL,
+    errors jsonb,
+    result jsonb,
+    CONSTRAINT job_history_state_is_final CHECK ((state = ANY (ARRAY['succeeded'::chronos.job_state, 'dead'::chronos.job_state, 'cancelled'::chronos.job_state])))
+)
+PARTITION BY RANGE (finished_at);
+
+CREATE TABLE chronos.jobs (
+    id uuid NOT NULL,
+    lease_token uuid,
+    seq bigint NOT NULL,
+    run_at timestamp with time zone DEFAULT now() NOT NULL,
+    enqueued_at timestamp with time zone DEFAULT now() NOT NULL,
+    lease_until timestamp with time zone,
+    state chronos.job_state DEFAULT 'ready'::chronos.job_state NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    max_attempts integer DEFAULT 5 NOT NULL,
+    timeout_s real,
+    priority smallint DEFAULT 5 NOT NULL,
+    cancel_requested boolean DEFAULT false NOT NULL,
+    topic text DEFAULT 'default'::text NOT NULL,
+    kind text NOT NULL,
+    unique_key text,
+    payload jsonb DEFAULT 'null'::jsonb NOT NULL,
+    errors jsonb,
+    CONSTRAINT jobs_attempt_in_range CHECK ((((attempt >= 0) AND (attempt <= 1000000)) AND ((max_attempts >= 1) AND (max_attempts <= 1000000)))),
+    CONSTRAINT jobs_errors_is_array CHECK ((jsonb_typeof(errors) = 'array'::text)),
+    CONSTRAINT jobs_names_fit CHECK ((((octet_length(topic) >= 1) AND (octet_length(topic) <= 200)) AND (topic <> '*'::text) AND ((octet_length(kind) >= 1) AND (octet_length(kind) <= 200)) AND ((octet_length(unique_key) >= 1) AND (octet_length(unique_key) <= 1000)))),
+    CONSTRAINT jobs_priority_in_range CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT jobs_run_at_is_finite CHECK (((run_at >= '2000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at <= '9999-01-01 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT jobs_running_has_lease CHECK ((((state = 'running'::chronos.job_state) = (lease_token IS NOT NULL)) AND ((lease_token IS NULL) = (lease_until IS NULL)))),
+    CONSTRAINT jobs_state_is_live CHECK ((state = ANY (ARRAY['scheduled'::chronos.job_state, 'ready'::chronos.job_state, 'running'::chronos.job_state]))),
+    CONSTRAINT jobs_timeout_is_positive CHECK (((timeout_s > (0)::double precision) AND (timeout_s < 'Infinity'::real)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_insert_scale_factor='0.2', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+
+CREATE VIEW chronos.all_jobs AS
+ SELECT jobs.id,
+    jobs.state,
+    jobs.topic,
+    jobs.kind,
+    jobs.priority,
+    jobs.attempt,
+    jobs.max_attempts,
+    jobs.timeout_s,
+    jobs.unique_key,
+    jobs.payload,
+    NULL::jsonb AS result,
+    jobs.errors,
+    jobs.run_at,
+    jobs.enqueued_at,
+    jobs.lease_token,
+    jobs.lease_until,
+    jobs.cancel_requested,
+    NULL::timestamp with time zone AS finished_at,
+    NULL::real AS run_s
+   FROM chronos.jobs
+UNION ALL
+ SELECT job_history.id,
+    job_history.state,
+    job_history.topic,
+    job_history.kind,
+    job_history.priority,
+    job_history.attempt,
+    job_history.max_attempts,
+    job_history.timeout_s,
+    job_history.unique_key,
+    job_history.payload,
+    job_history.result,
+    job_history.errors,
+    job_history.run_at,
+    job_history.enqueued_at,
+    job_history.lease_token,
+    NULL::timestamp with time zone AS lease_until,
+    false AS cancel_requested,
+    job_history.finished_at,
+    job_history.run_s
+   FROM chronos.job_history;
+
+CREATE TABLE chronos.idle_marks (
+    topic text NOT NULL,
+    worker uuid NOT NULL,
+    marked_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE chronos.job_history_default (
+    id uuid CONSTRAINT job_history_id_not_null NOT NULL,
+    lease_token uuid,
+    run_at timestamp with time zone CONSTRAINT job_history_run_at_not_null NOT NULL,
+    enqueued_at timestamp with time zone CONSTRAINT job_history_enqueued_at_not_null NOT NULL,
+    finished_at timestamp with time zone DEFAULT now() CONSTRAINT job_history_finished_at_not_null NOT NULL,
+    state chronos.job_state CONSTRAINT job_history_state_not_null NOT NULL,
+    attempt integer CONSTRAINT job_history_attempt_not_null NOT NULL,
+    max_attempts integer CONSTRAINT job_history_max_attempts_not_null NOT NULL,
+    timeout_s real,
+    run_s real,
+    priority smallint CONSTRAINT job_history_priority_not_null NOT NULL,
+    topic text CONSTRAINT job_history_topic_not_null NOT NULL,
+    kind text CONSTRAINT job_history_kind_not_null NOT NULL,
+    unique_key text,
+    payload jsonb CONSTRAINT job_history_payload_not_null NOT NULL,
+    errors jsonb,
+    result jsonb,
+    CONSTRAINT job_history_state_is_final CHECK ((state = ANY (ARRAY['succeeded'::chronos.job_state, 'dead'::chronos.job_state, 'cancelled'::chronos.job_state])))
+);
+
+CREATE SEQUENCE chronos.job_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE chronos.job_seq OWNED BY chronos.jobs.seq;
+
+CREATE TABLE chronos.migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+COMMENT ON TABLE chronos.migrations IS 'One row per migration applied; the highest number is the schema version.';
+
+CREATE TABLE chronos.topics (
+    name text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT topics_name_check CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 200)))
+);
+
+CREATE TABLE chronos.workers (
+    id uuid NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    topics text[] NOT NULL,
+    kinds text[] NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY chronos.job_history ATTACH PARTITION chronos.job_history_default DEFAULT;
+
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN seq SET DEFAULT nextval('chronos.job_seq'::regclass);
+
+ALTER TABLE ONLY chronos.idle_marks
+    ADD CONSTRAINT idle_marks_pkey PRIMARY KEY (topic, worker);
+
+ALTER TABLE ONLY chronos.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY chronos.migrations
+    ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY chronos.topics
+    ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY chronos.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX job_history_id ON ONLY chronos.job_history USING btree (id);
+
+CREATE INDEX job_history_default_id_idx ON chronos.job_history_default USING btree (id);
+
+CREATE INDEX job_history_not_succeeded ON ONLY chronos.job_history USING btree (id) WHERE (state <> 'succeeded'::chronos.job_state);
+
+CREATE INDEX job_history_default_id_idx1 ON chronos.job_history_default USING btree (id) WHERE (state <> 'succeeded'::chronos.job_state);
+
+CREATE INDEX jobs_ready ON chronos.jobs USING btree (topic, priority, seq) WHERE (state = 'ready'::chronos.job_state);
+
+CREATE INDEX jobs_running ON chronos.jobs USING btree (id) WHERE (state = 'running'::chronos.job_state);
+
+CREATE INDEX jobs_scheduled ON chronos.jobs USING btree (run_at) WHERE (state = 'scheduled'::chronos.job_state);
+
+CREATE UNIQUE INDEX jobs_unique_key ON chronos.jobs USING btree (unique_key) WHERE (unique_key IS NOT NULL);
+
+ALTER INDEX chronos.job_history_id ATTACH PARTITION chronos.job_history_default_id_idx;
+
+ALTER INDEX chronos.job_history_not_succeeded ATTACH PARTITION chronos.job_history_default_id_idx1;

@@ -1,0 +1,48 @@
+"""Durable background jobs for async Python, on nothing but Postgres."""
+
+from chronos_runtime.app import Chronos
+from chronos_runtime.backoff import Exponential, Fixed
+from chronos_runtime.client import Client, Counts, Enqueued, Page
+from chronos_runtime.config import Config
+from chronos_runtime.errors import (
+    ChronosError,
+    ConfigError,
+    InputError,
+    JobNotFound,
+    JobStateError,
+    PayloadError,
+    StoreError,
+    StoreUnavailable,
+    UnknownKind,
+)
+from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
+from chronos_runtime.runtime import Runtime
+from chronos_runtime.store import JobRecord, NewJob
+
+__all__ = [
+    "Cancel",
+    "Chronos",
+    "ChronosError",
+    "Client",
+    "Config",
+    "ConfigError",
+    "Counts",
+    "Discard",
+    "Enqueued",
+    "Exponential",
+    "Fixed",
+    "InputError",
+    "Job",
+    "JobNotFound",
+    "JobRecord",
+    "JobStateError",
+    "NewJob",
+    "Page",
+    "PayloadError",
+    "Retry",
+    "Runtime",
+    "Snooze",
+    "StoreError",
+    "StoreUnavailable",
+    "UnknownKind",
+]

@@ -1,0 +1,211 @@
+"""The claimer leases as many jobs as there is room for, all topics in one statement.
+
+It is woken by room (executors ran dry), by notifications, and by its poll floor. It refuses to
+hoard: it claims ahead only what will start within `ahead_s` at the rate just seen, so slow jobs
+stay available to others and fast ones come in batches of thousands.
+
+The frontier: claimed rows leave dead entries at the head of the ready index until vacuum comes,
+and while an old snapshot is held it cannot. So the claimer remembers the highest seq it claimed
+per topic and priority and starts the next scan there. That is a hint, never the truth: it looks
+behind the frontier when a claim comes back short, when something may have become ready there,
+and every `rescan_s`; looking behind may cost at most a fiftieth of the time.
+
+If it dies right now: what it leased lapses and is reaped. A claim whose reply was lost is given
+back by its token before the next claim.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
+
+from chronos_runtime.config import ClaimerConfig
+from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.ids import Worker
+from chronos_runtime.inflight import Inflight
+from chronos_runtime.job import PRIORITIES, Job
+from chronos_runtime.metrics import Metrics
+from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.store import Store, Wanted
+
+_RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
+_RATE_WINDOW_S = 0.2
+_MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
+_LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
+
+_log = logging.getLogger(__name__)
+
+
+class Claimer:
+    """Leases jobs for this process's executor."""
+
+    name = "claimer"
+
+    def __init__(
+        self,
+        config: ClaimerConfig,
+        store: Store,
+        inflight: Inflight,
+        metrics: Metrics,
+        *,
+        worker: Worker,
+        topics: Sequence[str],
+        kinds: Sequence[str],
+        concurrency: int,
+        topic_concurrency: Mapping[str, int],
+        lease_s: float,
+        inbox: Mailbox[Job],
+        nudge: Nudge,
+        hears: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._inflight = inflight
+        self._metrics = metrics
+        self._progress = metrics.actors[self.name]
+        self._worker = worker
+        self._topics = deque(topics)
+        self._kinds = list(kinds)
+        self._concurrency = concurrency
+        self._topic_concurrency = topic_concurrency
+        self._lease_s = lease_s
+        self._inbox = inbox
+        self._nudge = nudge
+        self._hears = hears
+        self._frontiers = {topic: [0] * PRIORITIES for topic in topics}
+        self._looks_behind = True
+        self._rescan_after = 0.0  # Monotonic time before which looking behind is too dear.
+        self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
+        self._doubtful: list[UUID] = []
+        self._starts: deque[tuple[float, int]] = deque()
+        self._marked_at = -float("inf")
+        self._short_at = time.monotonic()
+
+    def look_behind(self) -> None:
+        """Something behind the frontier may have become ready."""
+        self._looks_behind = True
+        self._nudge()
+
+    async def run(self) -> None:
+        """Claim for ever."""
+        while True:
+            room = self._room()
+            if room == 0:
+                self._progress.progress(resting=True)
+                await self._nudge.wait(self._config.poll_s)
+                continue
+            claimed = await self.claim_once(room)
+            if claimed < room:
+                await self._rest()
+            elif self._marked_at > 0 and time.monotonic() - self._short_at > _LOAD_S:
+                await self._store.unmark_idle(self._worker.id)
+                self._marked_at = -float("inf")
+
+    async def claim_once(self, room: int) -> int:
+        """Lease up to `room` jobs and hand them over; how many."""
+        while self._doubtful:
+            released = await self._store.release_claim(self._doubtful[-1])
+            token = self._doubtful.pop()
+            _log.info(
+                "gave back a claim whose reply was lost",
+                extra={
+                    "token": str(token),
+                    "jobs": released,
+                },
+            )
+        with self._progress.measure() as rows:
+            started = time.monotonic()
+            from_zero = self._may_look_behind(started)
+            wanted = self._wanted(room, from_zero)
+            jobs = await self._claim(wanted, room, started)
+            taken = self._inflight.claim(jobs)
+            self._inbox.put_all(taken)
+            rows(len(taken))
+        self._advance(jobs)
+        self._note_rescan(from_zero, is_short=len(jobs) < room, seconds=time.monotonic() - started)
+        for job in taken:
+            self._metrics.claimed.add((job.topic, job.kind))
+        return len(jobs)
+
+    async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:
+        token = self._worker.next_token()
+        try:
+            return await self._store.claim_jobs(
+                token,
+                wanted,
+                kinds=self._kinds,
+                room=room,
+                lease_s=self._lease_s,
+                claimed_at=started,
+            )
+        except StoreUnavailable:
+            self._doubtful.append(token)  # It may have been applied all the same.
+            raise
+
+    def _room(self) -> int:
+        """How many jobs to claim now; 0 while enough are queued."""
+        inflight = self._inflight
+        ahead = min(int(self._rate() * self._config.ahead_s), self._config.batch_max)
+        self._metrics.claim_ahead.set(ahead)
+        inflight.low_water = ahead // 2
+        free = max(self._concurrency - inflight.running, 0)
+        if inflight.queued > free + inflight.low_water:
+            return 0
+        room = min(free + ahead - inflight.queued, inflight.room, self._config.batch_max)
+        return max(room, 0)
+
+    def _rate(self) -> float:
+        """Handlers started per second, over the last moments."""
+        now, started = time.monotonic(), self._metrics.started.total
+        self._starts.append((now, started))
+        while len(self._starts) > 2 and self._starts[1][0] < now - _RATE_WINDOW_S:
+            self._starts.popleft()
+        since, before = self._starts[0]
+        return (started - before) / max(now - since, 0.005)
+
+    def _wanted(self, room: int, from_zero: bool) -> list[Wanted]:
+        """Each topic's room. Another topic goes first each time, so that all are served."""
+        self._topics.rotate(1)
+        zeros = [0] * PRIORITIES
+        wanted = []
+        for topic in self._topics:
+            limit = self._topic_concurrency.get(topic)
+            held = self._inflight.unfinished.get(topic, 0)
+            topic_room = room if limit is None else min(room, max(limit - held, 0))
+            if topic_room:
+                frontiers = zeros if from_zero else self._frontiers[topic]
+                wanted.append(Wanted(topic, topic_room, frontiers))
+        return wanted
+
+    def _may_look_behind(self, now: float) -> bool:
+        return (self._looks_behind or now > self._rescan_by) and now >= self._rescan_after
+
+    def _note_rescan(self, from_zero: bool, *, is_short: bool, seconds: float) -> None:
+        now = time.monotonic()
+        if from_zero:
+            self._metrics.rescans.inc()
+            self._looks_behind = False
+            self._rescan_after = now + seconds * _RESCAN_SHARE
+            self._rescan_by = now + self._config.rescan_s
+        elif is_short:
+            self._looks_behind = True
+        if is_short:
+            self._short_at = now
+
+    def _advance(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            frontiers = self._frontiers[job.topic]
+            frontiers[job.priority] = max(frontiers[job.priority], job.seq)
+
+    async def _rest(self) -> None:
+        """The topics are empty, or seem so: ask to be notified, then wait."""
+        now = time.monotonic()
+        if self._looks_behind:  # Not yet looked everywhere: as soon as that is affordable.
+            await self._nudge.wait(max(self._rescan_after - now, 0.001))
+            return
+        if self._hears() and now - self._marked_at > _MARK_REFRESH_S:
+            await self._store.mark_idle(self._worker.id, list(self._topics))
+            self._marked_at = now
+            return  # Look once more: what came before the mark was not notified.
+        await self._nudge.wait(self._config.idle_poll_s if self._hears() else self._config.poll_s)

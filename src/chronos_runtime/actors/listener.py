@@ -1,0 +1,87 @@
+"""The listener turns notifications into nudges.
+
+It is woken by its socket and probes itself: it notifies itself now and then and expects to hear
+that, so a half-open connection is found out. It refuses to be trusted: every notification is a
+hint, and with no listener at all everything works at the poll floor.
+
+If it dies right now: pick-up falls back to the poll floor until it listens again, and then
+everybody is nudged once, because something may have been missed.
+"""
+
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from chronos_runtime.config import ListenerConfig
+from chronos_runtime.metrics import Metrics
+from chronos_runtime.nudge import Nudge
+from chronos_runtime.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+class Listener:
+    """Hears what other processes say."""
+
+    name = "listener"
+
+    def __init__(
+        self,
+        config: ListenerConfig,
+        store: Store,
+        metrics: Metrics,
+        *,
+        ready: Nudge,
+        returned: Callable[[], None],
+        due: Nudge,
+        cancel: Callable[[UUID], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._metrics = metrics
+        self._progress = metrics.actors[self.name]
+        self._ready = ready
+        self._returned = returned
+        self._due = due
+        self._cancel = cancel
+        self.is_up = False
+
+    async def run(self) -> None:
+        """Listen until the connection is lost, which raises."""
+        try:
+            await self._store.listen(
+                self.hear,
+                probe_s=self._config.probe_s,
+                probe_deadline_s=self._config.probe_deadline_s,
+            )
+        finally:
+            self._set_up(False)
+
+    def hear(self, channel: str, payload: str) -> None:
+        """Handle one notification; an empty channel is the listener's own sign of life."""
+        self._progress.progress()
+        self._metrics.notifications.labels(channel or "probe").inc()
+        match channel:
+            case "chronos_ready":
+                self._ready()
+            case "chronos_returned":
+                self._returned()
+            case "chronos_due":
+                self._due()
+            case "chronos_cancel":
+                self._cancel_by(payload)
+            case _:
+                if not self.is_up:
+                    self._set_up(True)
+                    self._returned()
+                    self._due()
+
+    def _cancel_by(self, payload: str) -> None:
+        try:
+            self._cancel(UUID(payload))
+        except ValueError:
+            _log.warning("notification with a bad job id ignored")
+
+    def _set_up(self, is_up: bool) -> None:
+        self.is_up = is_up
+        self._metrics.listener_up.set(is_up)

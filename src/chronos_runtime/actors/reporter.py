@@ -1,0 +1,201 @@
+"""The reporter writes outcomes, and never drops one.
+
+It is woken by its outbox and always takes everything in it: at once when it is idle, in big
+batches while a write is under way, so there is no timer. It refuses to judge: what the executor
+decided is what it writes. Each write is fenced by lease token and attempt. A write that matched
+less than it was given is looked at again with a fresh snapshot: still ours (write again),
+applied by an earlier try whose reply was lost (done), or stale (counted, logged, discarded).
+
+If it dies right now: outcomes not yet written stay with it and are written after its restart;
+if the process dies, their leases lapse and the jobs run again.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from uuid import UUID
+
+from chronos_runtime.config import ReporterConfig
+from chronos_runtime.errors import StoreError, StoreUnavailable
+from chronos_runtime.failure import reason_record
+from chronos_runtime.inflight import Inflight
+from chronos_runtime.job import Finish, Outcome, Return
+from chronos_runtime.metrics import Metrics
+from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.store import Claimed, Store
+
+_log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Writes what the executor ended with."""
+
+    name = "reporter"
+
+    def __init__(
+        self,
+        config: ReporterConfig,
+        store: Store,
+        inflight: Inflight,
+        metrics: Metrics,
+        *,
+        worker: str,
+        outbox: Mailbox[Outcome],
+        room: Nudge,
+        returned: Nudge,
+        scheduled: Nudge,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._inflight = inflight
+        self._metrics = metrics
+        self._progress = metrics.actors[self.name]
+        self._worker = worker
+        self._outbox = outbox
+        self._room = room
+        self._returned = returned
+        self._scheduled = scheduled
+        # Taken off the outbox, not yet committed: survives a restart of this actor.
+        self._finishes: dict[UUID, Finish] = {}
+        self._returns: dict[UUID, Return] = {}
+
+    async def run(self) -> None:
+        """Write until the outbox is closed and empty."""
+        while True:
+            if not self._finishes and not self._returns:
+                self._progress.progress(resting=True)
+                outcomes = await self._outbox.take()
+                if not outcomes:
+                    return
+                for outcome in outcomes:
+                    if isinstance(outcome, Finish):
+                        self._finishes[outcome.job.id] = outcome
+                    else:
+                        self._returns[outcome.job.id] = outcome
+            await self.report_once()
+
+    async def report_once(self) -> None:
+        """Write one batch of each sort."""
+        with self._progress.measure() as rows:
+            self._metrics.outbox_fill.set(self._outbox.fill)
+            if self._finishes:
+                finishes = list(islice(self._finishes.values(), self._config.batch_max))
+                await self._write(finishes)
+                rows(len(finishes))
+            if self._returns:
+                returns = list(islice(self._returns.values(), self._config.return_batch_max))
+                await self._write(returns)
+                rows(len(returns))
+        self._room()
+
+    async def _write(self, outcomes: Sequence[Outcome]) -> None:
+        """Write a batch until nothing of it is ours any more."""
+        while outcomes:
+            try:
+                written = await self._send(outcomes)
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                if len(outcomes) > 1:  # One bad outcome must not stop the others.
+                    for outcome in outcomes:
+                        await self._write([outcome])
+                else:
+                    await self._write_plainly(outcomes[0], error)
+                return
+            self._settle([one for one in outcomes if one.job.id in written], self._count)
+            outcomes = await self._look_again(
+                [one for one in outcomes if one.job.id not in written]
+            )
+
+    async def _send(self, outcomes: Sequence[Outcome]) -> Collection[UUID]:
+        finishes = [one for one in outcomes if isinstance(one, Finish)]
+        if finishes:
+            assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
+            return await self._store.finish_jobs(finishes)
+        returned = await self._store.return_jobs(
+            [one for one in outcomes if isinstance(one, Return)]
+        )
+        if "ready" in returned.values():
+            self._returned()
+        if "scheduled" in returned.values():
+            self._scheduled()
+        return returned
+
+    async def _look_again(self, unmatched: Sequence[Outcome]) -> list[Outcome]:
+        """Why outcomes matched no row; those that are still ours."""
+        if not unmatched:
+            return []
+        claims = [Claimed(one.job.id, one.job.lease_token, one.job.attempt) for one in unmatched]
+        checks = await self._store.verify_claims(claims, self._worker)
+        by_verdict: dict[str, list[Outcome]] = {"owned": [], "applied": [], "stale": []}
+        for one in unmatched:
+            check = checks[one.job.id]
+            by_verdict[check.verdict].append(one)
+            if check.verdict == "stale":
+                _log.warning(
+                    "stale outcome rejected: the claim was lost",
+                    extra={
+                        "job": str(one.job.id),
+                        "kind": one.job.kind,
+                        "attempt": one.job.attempt,
+                        "token": str(one.job.lease_token),
+                        "current_token": str(check.current_token),
+                    },
+                )
+        self._settle(by_verdict["applied"], self._count)
+        self._settle(by_verdict["stale"], self._count_stale)
+        return by_verdict["owned"]
+
+    async def _write_plainly(self, outcome: Outcome, refusal: StoreError) -> None:
+        """The database refuses this outcome for good: write it bare, or leave it to its lease."""
+        job = outcome.job
+        _log.error("outcome refused: %s", refusal, extra={"job": str(job.id), "kind": job.kind})
+        note = reason_record("Unwritable", str(refusal), attempt=job.attempt, worker=self._worker)
+        bare: Outcome
+        if isinstance(outcome, Finish):
+            bare = Finish(job, outcome.state, outcome.run_s, error=note)
+        else:
+            bare = Return(job, outcome.why, outcome.run_s, outcome.delay_s, note)
+        try:
+            written = await self._send([bare])
+            self._settle([bare], self._count if job.id in written else self._count_stale)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
+            self._settle([bare], self._count_unwritable)
+
+    def _settle(self, outcomes: Sequence[Outcome], count: Callable[[Outcome], None]) -> None:
+        for outcome in outcomes:
+            pending = self._finishes if isinstance(outcome, Finish) else self._returns
+            del pending[outcome.job.id]
+            count(outcome)
+        self._inflight.settle([outcome.job.id for outcome in outcomes])
+
+    def _count(self, outcome: Outcome) -> None:
+        metrics = self._metrics
+        labels = (outcome.job.topic, outcome.job.kind)
+        if isinstance(outcome, Return):
+            match outcome.why:
+                case "retry":
+                    metrics.failed.add(labels)
+                    metrics.retried.add(labels)
+                case "snooze":
+                    metrics.snoozed.add(labels)
+                case "release":
+                    metrics.released.add(labels)
+                case "interrupt":
+                    metrics.failed.add(labels)
+        elif outcome.state == "succeeded":
+            metrics.succeeded.add(labels)
+        elif outcome.state == "dead":
+            metrics.failed.add(labels)
+            metrics.dead.add(labels)
+        else:
+            metrics.cancelled.add(labels)
+
+    def _count_stale(self, outcome: Outcome) -> None:
+        self._metrics.stale.add((outcome.job.topic, outcome.job.kind))
+
+    def _count_unwritable(self, outcome: Outcome) -> None:
+        self._metrics.unwritable.add((outcome.job.topic, outcome.job.kind))

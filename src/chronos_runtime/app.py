@@ -1,0 +1,82 @@
+"""Chronos: the registry of an application's handlers."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from chronos_runtime.backoff import Backoff, Exponential
+from chronos_runtime.errors import InputError, UnknownKind
+from chronos_runtime.handlers import Handler, HandlerFunction
+from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT
+
+F = TypeVar("F", bound=HandlerFunction)
+
+
+class Chronos:
+    """An application: the handlers that a worker runs and a client enqueues for.
+
+    >>> import msgspec
+    >>> from chronos_runtime import Chronos, Job
+    >>> class Greeting(msgspec.Struct):
+    ...     name: str
+    >>> app = Chronos()
+    >>> @app.handler("greet", max_attempts=3)
+    ... async def greet(job: Job, payload: Greeting) -> str:
+    ...     return f"Hello, {payload.name}"
+    >>> sorted(app.handlers)
+    ['greet']
+    """
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+
+    def handler(
+        self,
+        kind: str,
+        *,
+        topic: str = TOPIC_DEFAULT,
+        priority: int = PRIORITY_DEFAULT,
+        max_attempts: int = MAX_ATTEMPTS_DEFAULT,
+        timeout_s: float | None = None,
+        backoff: Backoff = Exponential(),  # noqa: B008 - frozen
+    ) -> Callable[[F], F]:
+        """Register `async def handler(job, payload)` for jobs of `kind`.
+
+        The annotation of `payload` is its type, checked by msgspec at enqueue and at run.
+        """
+
+        def register(function: F) -> F:
+            if kind in self.handlers:
+                raise InputError(f"kind {kind!r} has a handler already")
+            self.handlers[kind] = Handler.of(
+                function,
+                kind,
+                topic=topic,
+                priority=priority,
+                max_attempts=max_attempts,
+                timeout_s=timeout_s,
+                backoff=backoff,
+            )
+            return function
+
+        return register
+
+    def find(self, kind: str | HandlerFunction) -> Handler:
+        """The handler of a kind, or of the very function registered for it."""
+        if isinstance(kind, str):
+            handler = self.handlers.get(kind)
+        else:
+            matching = (one for one in self.handlers.values() if one.function is kind)
+            handler = next(matching, None)
+        if handler is None:
+            name = kind if isinstance(kind, str) else getattr(kind, "__qualname__", repr(kind))
+            known = ", ".join(sorted(self.handlers)) or "none"
+            raise UnknownKind(
+                f"kind: no handler for {name!r}; this app knows: {known}."
+                " Register it, or enqueue through a Client without an app"
+            )
+        return handler
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of all handlers, sorted."""
+        return sorted({handler.topic for handler in self.handlers.values()})

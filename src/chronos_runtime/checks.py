@@ -1,0 +1,87 @@
+"""What a caller's values must be. Each check names the field and says how to mend it."""
+
+import math
+from datetime import UTC, datetime
+
+from chronos_runtime.errors import InputError
+from chronos_runtime.job import PRIORITIES, TOPIC_ALL
+
+NAME_MAX_BYTES = 200
+KEY_MAX_BYTES = 1_000
+MAX_ATTEMPTS_MAX = 1_000_000
+DELAY_MAX_S = 366 * 24 * 3600.0  # No delay is longer than a year, whatever a backoff computes.
+RUN_AT_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+RUN_AT_LAST = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def checked_name(name: str, field: str) -> str:
+    """`name`, once it can be a topic or a kind."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise InputError(f"{field}: {name!r} must be a printable, non-empty string")
+    if len(name.encode("utf-8", "replace")) > NAME_MAX_BYTES:
+        raise InputError(f"{field}: longer than {NAME_MAX_BYTES} bytes")
+    if field == "topic" and name == TOPIC_ALL:
+        raise InputError(f"topic: {TOPIC_ALL!r} means all topics and cannot be one")
+    return name
+
+
+def checked_priority(priority: int) -> int:
+    """`priority`, once it is one."""
+    if not isinstance(priority, int) or not 0 <= priority < PRIORITIES:
+        raise InputError(f"priority: {priority!r} is not a whole number from 0 (first) to 9")
+    return priority
+
+
+def checked_max_attempts(max_attempts: int) -> int:
+    """`max_attempts`, once it is a number of attempts."""
+    if not isinstance(max_attempts, int) or not 1 <= max_attempts <= MAX_ATTEMPTS_MAX:
+        raise InputError(f"max_attempts: {max_attempts!r} is not from 1 to {MAX_ATTEMPTS_MAX}")
+    return max_attempts
+
+
+def checked_timeout(timeout_s: float | None) -> float | None:
+    """`timeout_s`, once it is none or a positive time."""
+    if timeout_s is not None and checked_delay(timeout_s, "timeout_s") == 0:
+        raise InputError("timeout_s: must be above 0; leave it out for no timeout")
+    return timeout_s
+
+
+def checked_delay(delay_s: float, field: str) -> float:
+    """`delay_s`, once it is a finite number that is not negative, and at most a year."""
+    if (
+        not isinstance(delay_s, int | float)
+        or isinstance(delay_s, bool)
+        or not math.isfinite(delay_s)
+        or delay_s < 0
+    ):
+        raise InputError(f"{field}: {delay_s!r} is not a number of seconds >= 0")
+    return min(float(delay_s), DELAY_MAX_S)
+
+
+def checked_run_at(run_at: datetime | None) -> datetime | None:
+    """`run_at`, once it is none or an instant with a time zone."""
+    if run_at is None:
+        return None
+    if run_at.tzinfo is None:
+        raise InputError(
+            "run_at: has no time zone; use datetime.now(UTC) or attach one with .replace(tzinfo=…)"
+        )
+    if not RUN_AT_FIRST <= run_at <= RUN_AT_LAST:
+        raise InputError(f"run_at: {run_at} is not between the years 2000 and 9999")
+    return run_at
+
+
+def checked_key(key: str | None) -> str | None:
+    """`key`, once it is none or text that fits an index."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key or "\x00" in key:
+        raise InputError("key: must be a non-empty string without NUL characters")
+    if len(key.encode("utf-8", "replace")) > KEY_MAX_BYTES:
+        raise InputError(f"key: longer than {KEY_MAX_BYTES} bytes; hash it")
+    return key
+
+
+def checked_gate(topic: str) -> str:
+    """`topic`, once it is one, or the name of all."""
+    return topic if topic == TOPIC_ALL else checked_name(topic, "topic")

@@ -1,0 +1,305 @@
+"""The client: enqueue, look, cancel, retry; in the caller's transaction where that is wanted."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from chronos_runtime.app import Chronos
+from chronos_runtime.checks import (
+    checked_delay,
+    checked_gate,
+    checked_key,
+    checked_max_attempts,
+    checked_name,
+    checked_priority,
+    checked_run_at,
+    checked_timeout,
+)
+from chronos_runtime.config import DatabaseConfig
+from chronos_runtime.errors import InputError, JobNotFound, JobStateError, UnknownKind
+from chronos_runtime.handlers import Handler, HandlerFunction
+from chronos_runtime.ids import new_job_id
+from chronos_runtime.job import (
+    MAX_ATTEMPTS_DEFAULT,
+    PRIORITY_DEFAULT,
+    TOPIC_ALL,
+    TOPIC_DEFAULT,
+    State,
+)
+from chronos_runtime.payload import encode_payload
+from chronos_runtime.store import (
+    CancelResult,
+    Gate,
+    HistoryCounts,
+    JobRecord,
+    NewJob,
+    Store,
+    TopicDepth,
+)
+from chronos_runtime.store.insert import BorrowedConnection
+from chronos_runtime.store.postgres import PostgresStore
+
+if TYPE_CHECKING:
+    import asyncpg
+
+PAGE_MAX = 1_000
+COUNT_BOUND = 10_000  # Counts are exact up to here and say "at least" beyond.
+_KEY_TRIES = 5  # A key's holder may end between the clash and the look; then the key is free.
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What `enqueue` did: the job's id, and whether it is new or the holder of the key.
+
+    >>> Enqueued(UUID(int=1), is_new=True).is_new
+    True
+    """
+
+    id: UUID
+    is_new: bool
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of jobs; `next` is what to pass as `before` for the following one.
+
+    >>> Page([], None).next is None
+    True
+    """
+
+    jobs: list[JobRecord]
+    next: UUID | None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many jobs there are. A depth with `is_bound` means "at least so many".
+
+    >>> Counts([], HistoryCounts(0, 0, 0)).history.dead
+    0
+    """
+
+    live: list[TopicDepth]
+    history: HistoryCounts
+
+
+class Client:
+    """Talks to the queue from any asyncio program.
+
+    With an app, kinds and payloads are checked against its handlers before anything is written;
+    without one, any kind goes, for producers that do not hold the handlers.
+
+    >>> client = Client.connect("postgresql://localhost/app")
+    >>> client.job("greet", {"name": "Ada"}, priority=0).kind
+    'greet'
+    """
+
+    def __init__(self, store: Store, app: Chronos | None = None) -> None:
+        self._store = store
+        self._app = app
+
+    @classmethod
+    def connect(cls, dsn: str, app: Chronos | None = None) -> "Client":
+        """A client of the database at `dsn`; connections open when they are needed."""
+        return cls(PostgresStore(DatabaseConfig(dsn=dsn)), app)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the client's connections."""
+        await self._store.close()
+
+    def job(
+        self,
+        kind: str | HandlerFunction,
+        payload: object = None,
+        *,
+        topic: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout_s: float | None = None,
+        run_at: datetime | None = None,
+        delay_s: float | None = None,
+        key: str | None = None,
+    ) -> NewJob:
+        """A job, checked but not yet enqueued. What is left out comes from its handler.
+
+        `run_at` and `delay_s` postpone it; `key` lets only one live job bear that key.
+        Enqueuing the same object twice is safe: the id is made here.
+        """
+        name, handler = self._handler(kind)
+        if run_at is not None and delay_s is not None:
+            raise InputError("run_at, delay_s: give one of them, not both")
+        return NewJob(
+            id=new_job_id(),
+            kind=name,
+            payload=encode_payload(name, payload, handler.decode if handler else None),
+            topic=checked_name(_first(topic, handler and handler.topic, TOPIC_DEFAULT), "topic"),
+            priority=checked_priority(
+                _first(priority, handler and handler.priority, PRIORITY_DEFAULT)
+            ),
+            max_attempts=checked_max_attempts(
+                _first(max_attempts, handler and handler.max_attempts, MAX_ATTEMPTS_DEFAULT)
+            ),
+            run_at=checked_run_at(run_at),
+            delay_s=None if delay_s is None else checked_delay(delay_s, "delay_s"),
+            timeout_s=checked_timeout(timeout_s),
+            unique_key=checked_key(key),
+        )
+
+    def _handler(self, kind: str | HandlerFunction) -> tuple[str, Handler | None]:
+        if self._app is not None:
+            handler = self._app.find(kind)
+            return handler.kind, handler
+        if not isinstance(kind, str):
+            raise UnknownKind("kind: a client without an app takes the kind's name, no function")
+        return checked_name(kind, "kind"), None
+
+    async def enqueue(
+        self,
+        kind: str | HandlerFunction,
+        payload: object = None,
+        *,
+        topic: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout_s: float | None = None,
+        run_at: datetime | None = None,
+        delay_s: float | None = None,
+        key: str | None = None,
+        connection: "asyncpg.Connection | None" = None,
+    ) -> Enqueued:
+        """Enqueue one job; see `job` for the options.
+
+        On the caller's own `connection` it takes part in that connection's transaction: the job
+        exists when, and only when, the transaction commits.
+        """
+        job = self.job(
+            kind,
+            payload,
+            topic=topic,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout_s=timeout_s,
+            run_at=run_at,
+            delay_s=delay_s,
+            key=key,
+        )
+        (enqueued,) = await self.enqueue_many([job], connection=connection)
+        return enqueued
+
+    async def enqueue_many(
+        self, jobs: Iterable[NewJob], *, connection: "asyncpg.Connection | None" = None
+    ) -> list[Enqueued]:
+        """Enqueue jobs made by `job`, all or none, in one call; hundreds of thousands are fine.
+
+        A job whose key another live job holds is not inserted; its entry names the holder.
+        """
+        wanted = list(jobs)
+        store = self._store if connection is None else BorrowedConnection(connection)
+        inserted = await store.enqueue_jobs(wanted)
+        holders: dict[UUID, UUID] = {}
+        pending = [job for job in wanted if job.id not in inserted and job.unique_key]
+        for _ in range(_KEY_TRIES):
+            if not pending:
+                break
+            found = await store.find_unique([job.unique_key for job in pending if job.unique_key])
+            holders.update(
+                (job.id, found[job.unique_key]) for job in pending if job.unique_key in found
+            )
+            pending = [job for job in pending if job.unique_key not in found]
+            if pending:
+                inserted |= await store.enqueue_jobs(pending)
+                pending = [job for job in pending if job.id not in inserted]
+        return [
+            Enqueued(holders.get(job.id, job.id), is_new=job.id not in holders) for job in wanted
+        ]
+
+    async def get(self, id: UUID) -> JobRecord:
+        """The job with that id, live or ended."""
+        found = await self._store.get_jobs([id])
+        if id not in found:
+            raise JobNotFound(f"no job has the id {id}")
+        return found[id]
+
+    async def list(
+        self,
+        *,
+        states: Sequence[State] | None = None,
+        topic: str | None = None,
+        kind: str | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """One page of jobs, newest first."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise InputError(f"limit: {limit} is not from 1 to {PAGE_MAX}")
+        jobs = await self._store.list_jobs(
+            states=states, topic=topic, kind=kind, before=before, limit=limit
+        )
+        return Page(jobs, jobs[-1].id if len(jobs) == limit else None)
+
+    async def cancel(self, id: UUID) -> CancelResult:
+        """Cancel a job: at once while it waits, by asking its handler to stop while it runs.
+
+        `requested` is a wish: a handler that finishes first has finished, and the job's state
+        says which of the two came first.
+        """
+        done = await self._store.cancel_jobs([id])
+        if id not in done:
+            ended = await self.get(id)
+            raise JobStateError(f"job {id} has ended already: {ended.state}")
+        return done[id]
+
+    async def retry(self, id: UUID) -> None:
+        """Bring a dead job back to life, with as many attempts as it had at first."""
+        if not await self._store.retry_jobs([id]):
+            await self._refuse(id, "retried")
+
+    async def discard(self, id: UUID) -> None:
+        """Take a dead job off the dead letters; its record stays, as cancelled."""
+        if not await self._store.discard_jobs([id]):
+            await self._refuse(id, "discarded")
+
+    async def _refuse(self, id: UUID, what: str) -> None:
+        job = await self.get(id)
+        raise JobStateError(f"job {id} is {job.state}: only a dead job can be {what}")
+
+    async def counts(self) -> Counts:
+        """How many jobs there are, at a cost that does not grow with them."""
+        return Counts(
+            await self._store.survey_topics(COUNT_BOUND),
+            await self._store.count_history(COUNT_BOUND),
+        )
+
+    async def pause(self, topic: str = TOPIC_ALL) -> None:
+        """Claim nothing more of a topic, or of all; what runs may finish."""
+        await self._store.set_paused(checked_gate(topic), True)
+
+    async def resume(self, topic: str = TOPIC_ALL) -> None:
+        """Open the gate of a topic, or of all, again."""
+        await self._store.set_paused(checked_gate(topic), False)
+
+    async def gates(self) -> "list[Gate]":
+        """The gates that have ever been touched."""
+        return await self._store.list_gates()
+
+
+T = TypeVar("T")
+
+
+def _first(given: T | None, handlers: T | None, default: T) -> T:
+    """What was given, else what the handler says, else the default."""
+    if given is not None:
+        return given
+    return default if handlers is None else handlers

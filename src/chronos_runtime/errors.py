@@ -1,0 +1,93 @@
+"""What can go wrong, and the exit code a process ends with.
+
+    ChronosError
+    ├── ConfigError            a setting is wrong: names the key and the fix        exit 2
+    ├── InputError             a caller's argument is wrong: names the field
+    │   ├── PayloadError       the payload does not fit the handler's type
+    │   └── UnknownKind        nobody registered a handler under that kind
+    ├── JobNotFound            no live job and no history has that id               exit 5
+    ├── JobStateError          the job is in a state that forbids the operation     exit 5
+    ├── StoreError             the database refused a statement for good
+    │   ├── StoreUnavailable   the database is away or busy: try again later        exit 4
+    │   ├── SchemaOutdated     the schema is older than this program: migrate       exit 3
+    │   └── SchemaTooNew       the schema is newer than this program: upgrade       exit 3
+    └── CrashLoop              an actor failed more often than its budget allows    exit 6
+
+Exit codes of `chronos-runtime`: 0 done or drained · 1 a bug (traceback) · 2 bad usage or
+config · 3 schema version · 4 database unavailable · 5 the job asked about is not there or
+not in a state for it · 6 crash loop · 130 stopped by a second signal.
+
+A bug is an `assert`, an outage is `StoreUnavailable` and goes to the supervisor, and what a
+handler decides is a value (see `chronos_runtime.job`), never an exception of this tree.
+"""
+
+from typing import ClassVar
+
+EXIT_BUG = 1
+EXIT_SECOND_SIGNAL = 130
+
+
+class ChronosError(Exception):
+    """The root of every error this package raises on purpose."""
+
+    exit_code: ClassVar[int] = EXIT_BUG
+
+
+class ConfigError(ChronosError):
+    """A setting is wrong. The message names the key and says how to mend it."""
+
+    exit_code = 2
+
+
+class InputError(ChronosError, ValueError):
+    """An argument is wrong. The message names the field and says how to mend it."""
+
+    exit_code = 2
+
+
+class PayloadError(InputError):
+    """A payload does not fit the type its handler declares, or cannot be stored as JSON."""
+
+
+class UnknownKind(InputError):
+    """No handler is registered under this kind."""
+
+
+class JobNotFound(ChronosError, LookupError):
+    """Neither the live jobs nor the history know this id."""
+
+    exit_code = 5
+
+
+class JobStateError(ChronosError):
+    """The job exists, but in a state that forbids what was asked."""
+
+    exit_code = 5
+
+
+class StoreError(ChronosError):
+    """The database refused a statement, and asking again would not help."""
+
+
+class StoreUnavailable(StoreError):
+    """The database is away, restarting, read-only or overloaded. Asking again later may help."""
+
+    exit_code = 4
+
+
+class SchemaOutdated(StoreError):
+    """The schema is older than this program needs. Run `chronos-runtime migrate`."""
+
+    exit_code = 3
+
+
+class SchemaTooNew(StoreError):
+    """The schema is newer than this program knows. Upgrade the program; nothing was touched."""
+
+    exit_code = 3
+
+
+class CrashLoop(ChronosError):
+    """An actor failed more often than its restart budget allows."""
+
+    exit_code = 6

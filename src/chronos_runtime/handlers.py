@@ -1,0 +1,78 @@
+"""A handler: a coroutine function under a kind, with its payload type and its rules."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, get_type_hints
+
+import msgspec
+
+from chronos_runtime.backoff import Backoff, Exponential
+from chronos_runtime.checks import (
+    checked_max_attempts,
+    checked_name,
+    checked_priority,
+    checked_timeout,
+)
+from chronos_runtime.errors import InputError
+from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT, Job
+
+HandlerFunction = Callable[[Job, Any], Awaitable[object]]
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about one kind of job."""
+
+    kind: str
+    function: HandlerFunction
+    payload_type: Any
+    decode: Callable[[str | bytes], Any]
+    topic: str = TOPIC_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    max_attempts: int = MAX_ATTEMPTS_DEFAULT
+    timeout_s: float | None = None
+    backoff: Backoff = Exponential()
+
+    @classmethod
+    def of(cls, function: HandlerFunction, kind: str, **options: Any) -> "Handler":
+        """The handler of a coroutine function, checked."""
+        name = getattr(function, "__qualname__", repr(function))
+        if not inspect.iscoroutinefunction(function):
+            raise InputError(f"handler {name} of {kind!r} must be an `async def` function")
+        handler = cls(
+            kind=checked_name(kind, "kind"),
+            function=function,
+            payload_type=(payload_type := _payload_type(function, kind)),
+            decode=_decoder(payload_type, kind),
+            **options,
+        )
+        checked_name(handler.topic, "topic")
+        checked_priority(handler.priority)
+        checked_max_attempts(handler.max_attempts)
+        checked_timeout(handler.timeout_s)
+        if not callable(handler.backoff):
+            raise InputError(f"backoff of {kind!r} must be callable with the attempt number")
+        return handler
+
+
+def _payload_type(function: HandlerFunction, kind: str) -> Any:
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) != 2:
+        raise InputError(
+            f"handler of {kind!r} must take exactly two parameters, `job` and `payload`;"
+            f" it takes {len(parameters)}"
+        )
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise InputError(
+            f"handler of {kind!r}: its annotations cannot be read ({error});"
+            " define the payload type at module level"
+        ) from error
+    return hints.get(parameters[1].name, Any)
+
+
+def _decoder(payload_type: Any, kind: str) -> Callable[[str | bytes], Any]:
+    try:
+        return msgspec.json.Decoder(payload_type).decode
+    except TypeError as error:
+        raise InputError(f"payload type of {kind!r} is not one msgspec knows: {error}") from error

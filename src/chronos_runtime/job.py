@@ -1,0 +1,124 @@
+"""A job, the states it passes through, and what a handler may end with.
+
+    scheduled ──promote──► ready ──claim──► running ──► succeeded | dead | cancelled
+        ▲                    ▲                 │
+        └── retry, snooze ───┴──── release ────┘
+
+A handler's decision is a value: whatever it returns is the job's result, unless it returns one
+of `Snooze`, `Retry`, `Cancel` or `Discard`. An exception is a failed attempt.
+"""
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+LiveState = Literal["scheduled", "ready", "running"]
+FinalState = Literal["succeeded", "dead", "cancelled"]
+State = Literal["scheduled", "ready", "running", "succeeded", "dead", "cancelled"]
+
+PRIORITIES = 10  # 0 is claimed first, 9 last.
+PRIORITY_DEFAULT = 5  # In the middle, so that both more and less urgent work has room.
+TOPIC_DEFAULT = "default"
+TOPIC_ALL = "*"  # The name of the gate that closes every topic; no topic may bear it.
+MAX_ATTEMPTS_DEFAULT = 5
+
+
+class Snooze(msgspec.Struct, frozen=True):
+    """Run this job again later; the attempt is given back and nothing counts as failed.
+
+    >>> Snooze(for_s=60.0)
+    Snooze(for_s=60.0)
+    """
+
+    for_s: float
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Fail this attempt and try again after `after_s`, whatever the backoff says.
+
+    >>> Retry(after_s=5.0, reason="rate limited")
+    Retry(after_s=5.0, reason='rate limited')
+    """
+
+    after_s: float
+    reason: str = "the handler asked for a retry"
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """End this job as `cancelled`: the work is not wanted any more.
+
+    >>> Cancel("order withdrawn")
+    Cancel(reason='order withdrawn')
+    """
+
+    reason: str = "the handler cancelled the job"
+
+
+class Discard(msgspec.Struct, frozen=True):
+    """End this job as `dead` at once: trying again would not help.
+
+    >>> Discard("no such customer")
+    Discard(reason='no such customer')
+    """
+
+    reason: str = "the handler gave the job up"
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A claimed job, as its handler sees it. `id` and `attempt` make a key for idempotency.
+
+    >>> from chronos_runtime.ids import new_job_id
+    >>> job = Job(new_job_id(), 7, "default", "greet", 5, 1, 5, None, b"{}", 0.0, UUID(int=1))
+    >>> (job.kind, job.attempt, job.is_last_attempt)
+    ('greet', 1, False)
+    """
+
+    id: UUID
+    seq: int
+    topic: str
+    kind: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    timeout_s: float | None
+    payload: str | bytes
+    wait_s: float
+    """How long the job had been due when it was claimed, by the database's clock."""
+    lease_token: UUID
+    claimed_at: float = 0.0
+    """By this process's monotonic clock, just before the claim was sent; for local waits only."""
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """Whether a failure now makes the job `dead`."""
+        return self.attempt >= self.max_attempts
+
+
+class Finish(msgspec.Struct, frozen=True, gc=False):
+    """An ended job on its way to the history."""
+
+    job: Job
+    state: FinalState
+    run_s: float
+    result: str | None = None
+    error: str | None = None
+
+
+class Return(msgspec.Struct, frozen=True, gc=False):
+    """A claimed job on its way back to the queue."""
+
+    job: Job
+    why: Literal["retry", "snooze", "release", "interrupt"]
+    run_s: float = 0.0
+    delay_s: float | None = None
+    """Seconds from now; None leaves it as due as it was."""
+    error: str | None = None
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether the attempt is given back: it never started, or the handler snoozed."""
+        return self.why in ("snooze", "release")
+
+
+Outcome = Finish | Return

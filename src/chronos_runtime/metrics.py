@@ -1,0 +1,223 @@
+"""Every metric, declared once, in an object with a registry of its own.
+
+Names are `chronos_<actor>_<what>_<unit>`; labels never hold ids. Per actor there are restarts,
+pass duration, rows and last progress; jobs are counted by topic and kind, summed per batch.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from chronos_runtime.tally import Spread, Tally
+from chronos_runtime.version import VERSION
+
+ACTORS = (
+    "claimer",
+    "executor",
+    "heartbeater",
+    "reporter",
+    "watchdog",
+    "scheduler",
+    "listener",
+    "janitor",
+    "surveyor",
+    "exporter",
+)
+_PASS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
+_JOB_BOUNDS = (*_PASS_BOUNDS, 30, 60, 300, 900, 3600)
+_BY_JOB = ("topic", "kind")
+
+
+class ActorMetrics:
+    """What every actor tells: how often it restarted, how long a pass took, when it last moved."""
+
+    def __init__(self, registry: CollectorRegistry, actor: str) -> None:
+        prefix = f"chronos_{actor}"
+        self.restarts = Counter(
+            f"{prefix}_restarts", f"Times the {actor} was restarted", registry=registry
+        )
+        self.pass_seconds = Histogram(
+            f"{prefix}_pass_seconds",
+            f"Duration of one pass of the {actor}",
+            buckets=_PASS_BOUNDS,
+            registry=registry,
+        )
+        self.rows = Counter(
+            f"{prefix}_rows", f"Rows the {actor} handled in its passes", registry=registry
+        )
+        self.last_progress = Gauge(
+            f"{prefix}_last_progress_timestamp_seconds",
+            f"When the {actor} last finished a pass or came to rest",
+            registry=registry,
+        )
+        self.progressed_at = time.monotonic()
+        self.is_resting = False
+        """Waiting for input that may never come: not progress, but no reason to worry."""
+
+    def progress(self, *, resting: bool = False) -> None:
+        """Note that the actor is alive and, perhaps, has nothing to do."""
+        self.progressed_at = time.monotonic()
+        self.is_resting = resting
+        self.last_progress.set_to_current_time()
+
+    @contextmanager
+    def measure(self) -> Iterator[Callable[[int], None]]:
+        """Time one pass; call what it yields with the rows handled.
+
+        A pass that raises is no progress.
+        """
+        self.is_resting = False
+        started = time.monotonic()
+        yield self.rows.inc
+        self.pass_seconds.observe(time.monotonic() - started)
+        self.progress()
+
+
+class Metrics:
+    """All metrics of one process.
+
+    >>> Metrics().actors["claimer"].restarts._name
+    'chronos_claimer_restarts'
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.actors = {actor: ActorMetrics(registry, actor) for actor in ACTORS}
+
+        def jobs(actor: str, what: str, help: str) -> Tally:
+            return Tally(registry, f"chronos_{actor}_{what}_jobs", help, _BY_JOB)
+
+        self.claimed = jobs("claimer", "claimed", "Jobs leased by this process")
+        self.rescans = Counter(
+            "chronos_claimer_rescans", "Claims that looked behind the frontier", registry=registry
+        )
+        self.claim_ahead = Gauge(
+            "chronos_claimer_ahead_jobs", "Jobs claimed ahead of free slots", registry=registry
+        )
+        self.started = jobs("executor", "started", "Handlers started")
+        self.wait_seconds = Spread(
+            registry,
+            "chronos_executor_wait_seconds",
+            "From ready to the start of the handler",
+            _BY_JOB,
+            _JOB_BOUNDS,
+        )
+        self.run_seconds = Spread(
+            registry,
+            "chronos_executor_run_seconds",
+            "From the start of the handler to its end",
+            _BY_JOB,
+            _JOB_BOUNDS,
+        )
+        self.inbox_fill = Gauge(
+            "chronos_executor_inbox_fill_ratio",
+            "How full the channel from claimer to executor is",
+            registry=registry,
+        )
+        self.inflight = Gauge(
+            "chronos_executor_inflight_jobs",
+            "Jobs this process holds a lease on, by place",
+            ["place"],
+            registry=registry,
+        )
+        self.conservation = Gauge(
+            "chronos_executor_conservation_error_jobs",
+            "claimed - (queued + running + reporting + settled); anything but 0 is a bug",
+            registry=registry,
+        )
+        self.succeeded = jobs("reporter", "succeeded", "Jobs that ended succeeded")
+        self.failed = jobs("reporter", "failed", "Attempts that failed")
+        self.retried = jobs("reporter", "retried", "Failed attempts that will be tried again")
+        self.dead = jobs("reporter", "dead", "Jobs that ended dead")
+        self.cancelled = jobs("reporter", "cancelled", "Jobs that ended cancelled")
+        self.snoozed = jobs("reporter", "snoozed", "Attempts given back by their handler")
+        self.released = jobs("reporter", "released", "Claimed jobs given back unstarted")
+        self.stale = jobs("reporter", "stale", "Outcomes rejected because the claim was lost")
+        self.unwritable = jobs("reporter", "unwritable", "Outcomes the database refuses for good")
+        self.outbox_fill = Gauge(
+            "chronos_reporter_outbox_fill_ratio",
+            "How full the channel from executor to reporter is",
+            registry=registry,
+        )
+        self.lost = jobs("heartbeater", "lost", "Running jobs whose lease was lost")
+        self.loop_lag = Gauge(
+            "chronos_heartbeater_loop_lag_seconds",
+            "How long the event loop last took to answer",
+            registry=registry,
+        )
+        self.loop_blocks = Counter(
+            "chronos_heartbeater_loop_blocks",
+            "Times the event loop was blocked for longer than lag_warn_s",
+            registry=registry,
+        )
+        self.reaped = jobs("watchdog", "reaped", "Jobs taken back from expired leases")
+        self.reap_skips = Counter(
+            "chronos_watchdog_skipped_rows", "Rows that could not be reaped", registry=registry
+        )
+        self.listener_up = Gauge(
+            "chronos_listener_up_state", "1 while notifications are heard", registry=registry
+        )
+        self.notifications = Counter(
+            "chronos_listener_notifications",
+            "Notifications heard, by channel",
+            ["channel"],
+            registry=registry,
+        )
+        self.partitions = Counter(
+            "chronos_janitor_partitions",
+            "History partitions made and dropped",
+            ["action"],
+            registry=registry,
+        )
+        self.depth = Gauge(
+            "chronos_surveyor_depth_jobs",
+            "Live jobs by topic and state, counted up to a bound",
+            ["topic", "state"],
+            registry=registry,
+        )
+        self.oldest = Gauge(
+            "chronos_surveyor_oldest_seconds",
+            "Age of the oldest ready job, and of the most overdue scheduled one",
+            ["topic", "state"],
+            registry=registry,
+        )
+        self.unserved = Gauge(
+            "chronos_surveyor_unserved_jobs",
+            "Ready jobs of kinds no live worker serves",
+            ["kind"],
+            registry=registry,
+        )
+        self.connections = Gauge(
+            "chronos_store_connections",
+            "Database connections by lane, used and idle",
+            ["lane", "state"],
+            registry=registry,
+        )
+        self.statement_seconds = Histogram(
+            "chronos_store_statement_seconds",
+            "Duration of database statements",
+            ["statement"],
+            buckets=_PASS_BOUNDS,
+            registry=registry,
+        )
+        self.statement_errors = Counter(
+            "chronos_store_statement_errors",
+            "Statements the database did not answer or refused",
+            ["statement"],
+            registry=registry,
+        )
+        self.build = Info("chronos_build", "What runs here", registry=registry)
+        self.build.info({"version": VERSION, "python": platform.python_version()})
+        self.answered_at = 0.0
+        """When the database last answered, by the monotonic clock; 0: never."""
+
+    def observe_statement(self, statement: str, seconds: float, answered: bool) -> None:
+        """Note one database statement; the store calls this."""
+        self.statement_seconds.labels(statement).observe(seconds)
+        if answered:
+            self.answered_at = time.monotonic()
+        else:
+            self.statement_errors.labels(statement).inc()

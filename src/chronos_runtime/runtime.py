@@ -1,0 +1,225 @@
+"""The heart: which actors there are, what they talk through, how they start and drain."""
+
+import logging
+import os
+import socket
+
+import anyio
+from anyio.abc import TaskGroup
+
+from chronos_runtime.actors.claimer import Claimer
+from chronos_runtime.actors.executor import Executor
+from chronos_runtime.actors.exporter import Exporter
+from chronos_runtime.actors.janitor import Janitor
+from chronos_runtime.actors.listener import Listener
+from chronos_runtime.actors.reporter import Reporter
+from chronos_runtime.actors.scheduler import Scheduler
+from chronos_runtime.actors.surveyor import Surveyor
+from chronos_runtime.actors.watchdog import Watchdog
+from chronos_runtime.app import Chronos
+from chronos_runtime.beat_thread import BeatThread
+from chronos_runtime.config import Config
+from chronos_runtime.errors import ConfigError, StoreError
+from chronos_runtime.ids import Worker
+from chronos_runtime.inflight import Inflight
+from chronos_runtime.job import Job, Outcome
+from chronos_runtime.metrics import Metrics
+from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.store import WorkerInfo
+from chronos_runtime.store.postgres import PostgresStore
+from chronos_runtime.supervisor import Actor, Supervisor
+from chronos_runtime.version import VERSION
+
+_FLUSH_S = 10.0  # How long the reporter may still write after the last handler ended.
+
+_log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """One worker process: the actors of one app on one database.
+
+    >>> from chronos_runtime import Chronos, Config
+    >>> app = Chronos()
+    >>> @app.handler("ping")
+    ... async def ping(job, payload): ...
+    >>> runtime = Runtime(app, Config())
+    >>> runtime.topics
+    ['default']
+    """
+
+    def __init__(self, app: Chronos, config: Config, *, worker: Worker | None = None) -> None:
+        if not app.handlers:
+            raise ConfigError("the app has no handlers; register one with @app.handler(kind)")
+        self.worker = worker or Worker()
+        self.metrics = Metrics()
+        self.topics = config.topics or app.topics
+        self._app = app
+        self._config = config
+        self._store = PostgresStore(config.database, self.metrics.observe_statement)
+        self._supervisor = Supervisor(config.supervisor, self.metrics)
+        # Twice the batch above the slots: one being run, one being reported.
+        capacity = config.executor.concurrency + 2 * config.claimer.batch_max
+        self.inflight = Inflight(capacity)
+        self._inbox: Mailbox[Job] = Mailbox(capacity)
+        self._outbox: Mailbox[Outcome] = Mailbox(capacity)
+        self._claims = Nudge()
+        self._due = Nudge()
+        self._listener: Listener | None = None
+        self._claimer = self._make_claimer()
+        self._executor = Executor(
+            config.executor,
+            app.handlers,
+            self.inflight,
+            self.metrics,
+            worker=self.worker.name,
+            inbox=self._inbox,
+            outbox=self._outbox,
+            room=self._claims,
+        )
+        self.exporter = Exporter(config.exporter, self.metrics, refresh=self._refresh)
+
+    async def run(self, stop: anyio.Event) -> None:
+        """Run until `stop` is set, then drain. Shutdown order is the indentation, inside out.
+
+        The sources go first: nothing new is claimed, and what was claimed but not started is
+        given back. Then the executor, when its handlers ended or met the drain deadline; then
+        the reporter, when everything is written; the keepers of leases last of all.
+        """
+        try:
+            async with anyio.create_task_group() as keepers:
+                self._start(keepers, self._beat_thread(), *self._optional_keepers())
+                async with anyio.create_task_group() as sinks:
+                    self._start(sinks, self._reporter())
+                    async with anyio.create_task_group() as runners:
+                        self._start(runners, self._executor)
+                        async with anyio.create_task_group() as sources:
+                            self._start(sources, *self._sources())
+                            await stop.wait()
+                            drain_s = self._config.executor.drain_s
+                            runners.cancel_scope.deadline = anyio.current_time() + drain_s
+                            sources.cancel_scope.cancel()
+                        self._inbox.close()
+                    sinks.cancel_scope.deadline = anyio.current_time() + _FLUSH_S
+                    self._outbox.close()
+                keepers.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._leave()
+
+    def _start(self, ring: TaskGroup, *actors: Actor) -> None:
+        for actor in actors:
+            ring.start_soon(self._supervisor.run, actor, name=actor.name)
+
+    def _sources(self) -> list[Actor]:
+        config, store, metrics = self._config, self._store, self.metrics
+        info = WorkerInfo(
+            self.worker.id,
+            socket.gethostname(),
+            os.getpid(),
+            VERSION,
+            list(self.topics),
+            sorted(self._app.handlers),
+        )
+        return [
+            self._claimer,
+            Scheduler(
+                config.scheduler,
+                store,
+                metrics,
+                nudge=self._due,
+                returned=self._claimer.look_behind,
+                hears=self._hears,
+            ),
+            Watchdog(config.watchdog, store, metrics, returned=self._claimer.look_behind),
+            Janitor(config.janitor, store, metrics, worker=info),
+            Surveyor(config.surveyor, store, metrics),
+        ]
+
+    def _make_claimer(self) -> Claimer:
+        config = self._config
+        return Claimer(
+            config.claimer,
+            self._store,
+            self.inflight,
+            self.metrics,
+            worker=self.worker,
+            topics=self.topics,
+            kinds=sorted(self._app.handlers),
+            concurrency=config.executor.concurrency,
+            topic_concurrency=config.executor.topic_concurrency,
+            lease_s=config.heartbeater.lease_s,
+            inbox=self._inbox,
+            nudge=self._claims,
+            hears=self._hears,
+        )
+
+    def _reporter(self) -> Actor:
+        return Reporter(
+            self._config.reporter,
+            self._store,
+            self.inflight,
+            self.metrics,
+            worker=self.worker.name,
+            outbox=self._outbox,
+            room=self._claims,
+            returned=self._claimer.look_behind,
+            scheduled=self._due,
+        )
+
+    def _beat_thread(self) -> Actor:
+        def open_store() -> PostgresStore:
+            return PostgresStore(self._config.database, self.metrics.observe_statement)
+
+        return BeatThread(
+            self._config.heartbeater,
+            open_store,
+            self.inflight,
+            self.metrics,
+            self._supervisor,
+            worker=self.worker.name,
+            lost=lambda id: self._executor.stop(id, "lost"),
+            cancel=lambda id: self._executor.stop(id, "cancel"),
+        )
+
+    def _optional_keepers(self) -> list[Actor]:
+        keepers: list[Actor] = []
+        if self._config.listener.enabled and not self._config.database.pgbouncer:
+            self._listener = Listener(
+                self._config.listener,
+                self._store,
+                self.metrics,
+                ready=self._claims,
+                returned=self._claimer.look_behind,
+                due=self._due,
+                cancel=lambda id: self._executor.stop(id, "cancel"),
+            )
+            keepers.append(self._listener)
+        if self._config.exporter.enabled:
+            keepers.append(self.exporter)
+        return keepers
+
+    def _hears(self) -> bool:
+        return self._listener is not None and self._listener.is_up
+
+    def _refresh(self) -> None:
+        """Bring the gauges up to date that nobody's pass does."""
+        inflight, metrics = self.inflight, self.metrics
+        places = {
+            "queued": inflight.queued,
+            "running": inflight.running,
+            "reporting": inflight.reporting,
+        }
+        for place, jobs in places.items():
+            metrics.inflight.labels(place).set(jobs)
+        metrics.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
+        for name, lane in self._store.lanes.items():
+            metrics.connections.labels(name, "used").set(lane.used)
+            metrics.connections.labels(name, "idle").set(lane.idle)
+
+    async def _leave(self) -> None:
+        """Take presence and marks along; a database that is away does without."""
+        try:
+            await self._store.forget_worker(self.worker.id)
+        except StoreError as error:
+            _log.info("left without a goodbye: %s", error)
+        await self._store.close()

@@ -1,0 +1,30 @@
+"""How a connection is opened: settings every session of ours has, whatever the server's."""
+
+import asyncpg
+
+from chronos_runtime.config import DatabaseConfig
+
+_SESSION = {
+    "application_name": "chronos-runtime",
+    "default_transaction_isolation": "read committed",
+    # The statements' shapes leave one good plan; planning arrays of thousands anew costs more.
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+
+
+async def connect(config: DatabaseConfig) -> asyncpg.Connection:
+    """One connection, to the writable server where the DSN names several."""
+    if config.pgbouncer:
+        # A pooler in transaction mode: no session settings, no prepared statements.
+        settings = {"application_name": _SESSION["application_name"]}
+    else:
+        # The server gives a statement up when we do, so that its locks go with it.
+        settings = _SESSION | {"statement_timeout": f"{config.statement_s * 1000:.0f}"}
+    return await asyncpg.connect(
+        config.dsn,
+        timeout=config.connect_s,
+        server_settings=settings,
+        statement_cache_size=0 if config.pgbouncer else 100,
+        target_session_attrs="read-write",
+    )

@@ -1,0 +1,48 @@
+"""Which database errors pass by themselves, and which are for good."""
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from chronos_runtime.errors import StoreError, StoreUnavailable
+
+# By SQLSTATE class or code. Class 08 connection lost, 53 out of resources (disk, memory,
+# connections), 57P0x shutdown or starting up.
+_TRANSIENT_CODES = frozenset(
+    {
+        "25006",  # read-only: the old primary after a failover
+        "25P03",  # idle in transaction timeout
+        "26000",  # prepared statement is gone: a pooler swapped the server
+        "0A000",  # cached plan must not change result type: DDL under a prepared statement
+        "40001",  # serialization failure
+        "40P01",  # deadlock
+        "42P10",  # on-conflict plan bound to an index that was made anew
+        "55P03",  # lock not available
+        "57014",  # statement timeout
+    }
+)
+_TRANSIENT_CLASSES = ("08", "53", "57P")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether asking again later may help."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        return code in _TRANSIENT_CODES or code.startswith(_TRANSIENT_CLASSES)
+    if isinstance(error, pg.TargetServerAttributeNotMatched):
+        return True  # No host is writable just now: a failover is under way.
+    # InterfaceError: asyncpg's own "connection is closed". OSError covers TimeoutError.
+    return isinstance(error, asyncpg.InterfaceError | OSError)
+
+
+def breaks_connection(error: BaseException) -> bool:
+    """Whether the connection the error came from must not be used again."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        return code in {"25006", "26000", "25P03"} or code.startswith(("08", "57P"))
+    return True
+
+
+def translate(error: BaseException, statement: str) -> StoreError:
+    """The error as the rest of the program knows it."""
+    text = f"{statement}: {type(error).__name__}: {error}"
+    return StoreUnavailable(text) if is_transient(error) else StoreError(text)

@@ -1,0 +1,113 @@
+"""Connections with manners: a lane of one or more, each statement with a deadline of its own.
+
+A statement is never cancelled half-way: asyncpg would leave the connection, and perhaps row
+locks, in an unknown state. It runs shielded, and when its deadline passes the connection is
+terminated, not returned. Actors that must not be starved have a lane to themselves.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import asyncpg
+
+from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.store.faults import breaks_connection, translate
+from chronos_runtime.store.sql import query
+
+T = TypeVar("T")
+Connect = Callable[[], Awaitable[asyncpg.Connection]]
+Observe = Callable[[str, float, bool], None]
+"""Called after each statement with its name, its seconds, and whether the database answered."""
+
+_CLOSE_S = 1.0  # How long a polite goodbye may take before the connection is terminated.
+
+
+def ignore_observation(statement: str, seconds: float, answered: bool) -> None:
+    """For stores nobody watches."""
+
+
+class Lane:
+    """Up to `size` connections, opened when needed, given up when broken."""
+
+    def __init__(self, connect: Connect, *, size: int, deadline_s: float, observe: Observe) -> None:
+        self._connect = connect
+        self._deadline_s = deadline_s
+        self._observe = observe
+        self._idle: list[asyncpg.Connection] = []
+        self._places = anyio.Semaphore(size)
+        self.size = size
+
+    @property
+    def used(self) -> int:
+        """How many statements run on this lane right now."""
+        return self.size - self._places.value
+
+    @property
+    def idle(self) -> int:
+        """How many open connections wait for work."""
+        return len(self._idle)
+
+    async def fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run the statement of that name; its rows."""
+        return await self.run(
+            statement, lambda connection: connection.fetch(query(statement), *arguments)
+        )
+
+    async def run(
+        self, statement: str, operation: Callable[[asyncpg.Connection], Awaitable[T]]
+    ) -> T:
+        """Run `operation` on a connection of this lane, as one uncancellable step."""
+        started = time.monotonic()
+        answered = False
+        try:
+            with anyio.fail_after(self._deadline_s):
+                await self._places.acquire()
+            try:
+                with anyio.CancelScope(shield=True):
+                    result = await self._run_shielded(statement, operation)
+                answered = True
+                return result
+            finally:
+                self._places.release()
+        except TimeoutError as error:
+            raise StoreUnavailable(f"{statement}: no connection came free in time") from error
+        finally:
+            self._observe(statement, time.monotonic() - started, answered)
+
+    async def _run_shielded(
+        self, statement: str, operation: Callable[[asyncpg.Connection], Awaitable[T]]
+    ) -> T:
+        try:
+            connection = self._idle.pop() if self._idle else await self._connect()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise translate(error, statement) from error
+        task = asyncio.ensure_future(operation(connection))
+        done, _ = await asyncio.wait({task}, timeout=self._deadline_s)
+        if not done:
+            connection.terminate()
+            await asyncio.wait({task}, timeout=_CLOSE_S)
+            task.cancel()
+            raise StoreUnavailable(f"{statement}: no answer within {self._deadline_s:g} s")
+        error = task.exception()
+        if error is None:
+            self._idle.append(connection)
+            return task.result()
+        if breaks_connection(error):
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+        if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            raise translate(error, statement) from error
+        raise error
+
+    async def close(self) -> None:
+        """Close what is idle, politely but not for long."""
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                await connection.close(timeout=_CLOSE_S)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                connection.terminate()

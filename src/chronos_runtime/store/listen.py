@@ -1,0 +1,48 @@
+"""LISTEN on a connection of its own, which proves from time to time that it still hears.
+
+A half-open socket looks healthy for ever. So the listener notifies itself and expects to hear
+it; silence within the deadline ends the listening, and whoever called connects anew.
+"""
+
+import anyio
+import asyncpg
+
+from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.nudge import Nudge
+from chronos_runtime.store import Heard
+
+CHANNELS = ("chronos_ready", "chronos_returned", "chronos_due", "chronos_cancel")
+PROBE_CHANNEL = "chronos_probe"
+
+
+async def listen(
+    connection: asyncpg.Connection, heard: Heard, *, probe_s: float, probe_deadline_s: float
+) -> None:
+    """Deliver notifications until the connection dies, which raises StoreUnavailable."""
+    echoed = Nudge()
+    lost = Nudge()
+    # One probe channel per backend: a probe wakes nobody but its sender.
+    probe_channel = f"{PROBE_CHANNEL}_{connection.get_server_pid()}"
+
+    def deliver(_: object, pid: int, channel: str, payload: object) -> None:
+        if channel == probe_channel:
+            echoed()
+        else:
+            heard(channel, str(payload))
+
+    try:
+        connection.add_termination_listener(lambda _: lost())
+        with anyio.fail_after(probe_deadline_s):
+            for channel in (*CHANNELS, probe_channel):
+                await connection.add_listener(channel, deliver)
+        heard("", "")  # Listening from here on: what came before may have been missed.
+        while not await lost.wait(probe_s):
+            with anyio.fail_after(probe_deadline_s):
+                await connection.execute("select pg_notify($1, '')", probe_channel)
+                await echoed.wait()
+            heard("", "probe")
+        raise StoreUnavailable("listen: the connection was closed")
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise StoreUnavailable(f"listen: {type(error).__name__}: {error}") from error
+    finally:
+        connection.terminate()

@@ -1,0 +1,258 @@
+"""The store on Postgres: one method, one statement of `schema/queries`, one round trip.
+
+Sessions speak READ COMMITTED explicitly, whatever the server's default, and plan each statement
+once: the shapes of the statements leave the planner one good plan, and re-planning arrays of
+thousands costs more than running them.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from chronos_runtime.config import DatabaseConfig
+from chronos_runtime.job import Finish, Job, Return, State
+from chronos_runtime.store import (
+    CancelResult,
+    Checked,
+    Claimed,
+    Gate,
+    Heard,
+    HistoryCounts,
+    JobRecord,
+    NewJob,
+    Promotion,
+    Reaped,
+    TopicDepth,
+    Wanted,
+    WorkerInfo,
+)
+from chronos_runtime.store.connect import connect
+from chronos_runtime.store.insert import insert_jobs
+from chronos_runtime.store.lane import Lane, Observe, ignore_observation
+from chronos_runtime.store.listen import listen
+
+_by_claim_order = attrgetter("priority", "seq")
+
+
+class PostgresStore:
+    """Chronos's durable state in one Postgres database."""
+
+    def __init__(self, config: DatabaseConfig, observe: Observe = ignore_observation) -> None:
+        self._config = config
+        # Claims, reports and beats each have a connection that nothing else can hold up.
+        lane = functools.partial(Lane, self.connect, deadline_s=config.statement_s, observe=observe)
+        self.lanes = {
+            "claim": lane(size=1),
+            "report": lane(size=1),
+            "beat": lane(size=1),
+            "upkeep": lane(size=1),
+            "client": lane(size=config.client_connections),
+        }
+        self._claim = self.lanes["claim"]
+        self._report = self.lanes["report"]
+        self._beat = self.lanes["beat"]
+        self._upkeep = self.lanes["upkeep"]
+        self._client = self.lanes["client"]
+
+    async def connect(self) -> asyncpg.Connection:
+        """A new connection of its own, set up as every connection of this store is."""
+        return await connect(self._config)
+
+    async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> set[UUID]:
+        return await self._client.run(
+            "enqueue_jobs", lambda connection: insert_jobs(connection, jobs)
+        )
+
+    async def claim_jobs(
+        self,
+        token: UUID,
+        wanted: Sequence[Wanted],
+        *,
+        kinds: Sequence[str],
+        room: int,
+        lease_s: float,
+        claimed_at: float,
+    ) -> list[Job]:
+        frontiers: list[int] = []
+        for one in wanted:
+            frontiers += one.frontiers
+        rows = await self._claim.fetch(
+            "claim_jobs",
+            token,
+            lease_s,
+            [one.topic for one in wanted],
+            [one.room for one in wanted],
+            frontiers,
+            kinds,
+            room,
+        )
+        jobs = [Job(*row, token, claimed_at) for row in rows]
+        jobs.sort(key=_by_claim_order)  # The update returns them in the order of the index.
+        return jobs
+
+    async def release_claim(self, token: UUID) -> int:
+        rows = await self._claim.fetch("release_claim", token)
+        return int(rows[0]["released"])
+
+    async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+        rows = await self._report.fetch(
+            "finish_jobs",
+            [one.job.id for one in finishes],
+            [one.job.lease_token for one in finishes],
+            [one.job.attempt for one in finishes],
+            [one.state for one in finishes],
+            [one.result for one in finishes],
+            [one.error for one in finishes],
+            [one.run_s for one in finishes],
+        )
+        return {row[0] for row in rows}
+
+    async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:
+        rows = await self._report.fetch(
+            "return_jobs",
+            [one.job.id for one in returns],
+            [one.job.lease_token for one in returns],
+            [one.job.attempt for one in returns],
+            [one.delay_s for one in returns],
+            [one.error for one in returns],
+            [one.gives_back for one in returns],
+        )
+        return {row["id"]: row["state"] for row in rows}
+
+    async def verify_claims(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:
+        return await self._verify(self._report, claims, worker)
+
+    async def verify_leases(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:
+        return await self._verify(self._beat, claims, worker)
+
+    async def _verify(
+        self, lane: Lane, claims: Sequence[Claimed], worker: str
+    ) -> dict[UUID, Checked]:
+        rows = await lane.fetch("verify_claims", *_fences(claims), worker)
+        return {row["id"]: Checked(row["verdict"], row["current_token"]) for row in rows}
+
+    async def extend_leases(self, claims: Sequence[Claimed], lease_s: float) -> dict[UUID, bool]:
+        rows = await self._beat.fetch("extend_leases", *_fences(claims), lease_s)
+        return {row["id"]: row["cancel_requested"] for row in rows}
+
+    async def reap_jobs(
+        self, *, limit: int, after: UUID, dead_worker: tuple[UUID, UUID] | None = None
+    ) -> list[Reaped]:
+        first, last = dead_worker or (None, None)
+        rows = await self._upkeep.fetch("reap_jobs", first, last, after, limit)
+        return [Reaped(*row) for row in rows]
+
+    async def list_expired(self, *, limit: int, after: UUID) -> list[UUID]:
+        rows = await self._upkeep.fetch("list_expired", after, limit)
+        return [row["id"] for row in rows]
+
+    async def promote_jobs(self, limit: int) -> Promotion:
+        rows = await self._upkeep.fetch("promote_jobs", limit)
+        return Promotion(rows[0]["promoted"], rows[0]["next_due_s"])
+
+    async def cancel_jobs(self, ids: Sequence[UUID]) -> dict[UUID, CancelResult]:
+        rows = await self._client.fetch("cancel_jobs", ids)
+        return {
+            row["id"]: "requested" if row["state"] == "running" else "cancelled" for row in rows
+        }
+
+    async def retry_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        return _ids(await self._client.fetch("retry_jobs", ids))
+
+    async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        return _ids(await self._client.fetch("discard_jobs", ids))
+
+    async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
+        rows = await self._client.fetch("get_jobs", ids)
+        return {row["id"]: _job_record(row) for row in rows}
+
+    async def list_jobs(
+        self,
+        *,
+        states: Sequence[State] | None,
+        topic: str | None,
+        kind: str | None,
+        before: UUID | None,
+        limit: int,
+    ) -> list[JobRecord]:
+        rows = await self._client.fetch("list_jobs", states, topic, kind, before, limit)
+        return [_job_record(row) for row in rows]
+
+    async def find_unique(self, keys: Sequence[str]) -> dict[str, UUID]:
+        rows = await self._client.fetch("find_unique", keys)
+        return {row["unique_key"]: row["id"] for row in rows}
+
+    async def set_paused(self, topic: str, paused: bool) -> None:
+        await self._client.fetch("set_paused", topic, paused)
+
+    async def list_gates(self) -> list[Gate]:
+        return [Gate(*row) for row in await self._client.fetch("list_topics")]
+
+    async def mark_idle(self, worker: UUID, topics: Sequence[str]) -> None:
+        await self._claim.fetch("mark_idle", worker, topics)
+
+    async def unmark_idle(self, worker: UUID) -> None:
+        await self._claim.fetch("unmark_idle", worker)
+
+    async def survey_topics(self, bound: int) -> list[TopicDepth]:
+        rows = await self._upkeep.fetch("survey_topics", bound)
+        return [TopicDepth(*row) for row in rows]
+
+    async def survey_unserved(self, limit: int) -> dict[str, int]:
+        rows = await self._upkeep.fetch("survey_unserved", limit)
+        return {row["kind"]: row["jobs"] for row in rows}
+
+    async def count_history(self, bound: int) -> HistoryCounts:
+        rows = await self._client.fetch("count_history", bound)
+        return HistoryCounts(*rows[0])
+
+    async def announce_worker(self, worker: WorkerInfo) -> None:
+        await self._upkeep.fetch("announce_worker", *msgspec.structs.astuple(worker))
+
+    async def forget_worker(self, worker: UUID) -> None:
+        await self._upkeep.fetch("forget_worker", worker)
+
+    async def prune_workers(self, older_than_s: float) -> None:
+        await self._upkeep.fetch("prune_workers", older_than_s)
+
+    async def make_partitions(self, days_ahead: int) -> int:
+        rows = await self._upkeep.fetch("make_partitions", days_ahead)
+        return int(rows[0]["made"])
+
+    async def prune_history(self, older_than_s: float) -> list[str]:
+        rows = await self._upkeep.fetch("drop_partitions", older_than_s)
+        await self._upkeep.fetch("prune_default_history", older_than_s, self._config.prune_max)
+        return [row["name"] for row in rows]
+
+    async def listen(self, heard: Heard, *, probe_s: float, probe_deadline_s: float) -> None:
+        await listen(
+            await self.connect(), heard, probe_s=probe_s, probe_deadline_s=probe_deadline_s
+        )
+
+    async def close(self) -> None:
+        for lane in self.lanes.values():
+            await lane.close()
+
+
+def _ids(rows: Iterable[asyncpg.Record]) -> set[UUID]:
+    return {row["id"] for row in rows}
+
+
+def _fences(claims: Sequence[Claimed]) -> tuple[list[UUID], list[UUID], list[int]]:
+    return (
+        [claim.id for claim in claims],
+        [claim.lease_token for claim in claims],
+        [claim.attempt for claim in claims],
+    )
+
+
+def _job_record(row: asyncpg.Record) -> JobRecord:
+    values = dict(row)
+    for column in ("payload", "result", "errors"):
+        values[column] = msgspec.json.decode(values[column]) if values[column] else None
+    values["errors"] = values["errors"] or []
+    return JobRecord(**values)

@@ -1,0 +1,1 @@
+"""The promises of Chronos, one test each."""
