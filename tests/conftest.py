@@ -1,7 +1,6 @@
 """Fixtures every test may ask for; see `tests/postgres.py` for the server behind them."""
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import asyncpg
 import pytest
 
 from chronos_runtime.store.migrations import Connection
-from tests.postgres import Databases, make_server
+from tests.postgres import Databases, make_folder, make_server
 
 _server_folder = pytest.StashKey[Path]()
 
@@ -21,9 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if workerinput is not None:
         config.stash[_server_folder] = Path(workerinput["server_folder"])
         return
-    folder = Path(tempfile.mkdtemp(prefix="chronos-tests-"))
-    folder.chmod(0o711)  # When root runs the tests, another user runs the server.
-    config.stash[_server_folder] = folder
+    config.stash[_server_folder] = make_folder()
 
 
 @pytest.hookimpl(optionalhook=True)

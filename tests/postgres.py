@@ -9,6 +9,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,11 @@ TEMPLATE = "chronos_template"
 
 # The operating system outlives the tests, so nothing needs to reach the disk. Commits stay
 # synchronous: tests crash the server, and what it acknowledged must be there afterwards.
-SETTINGS = {"fsync": "off", "full_page_writes": "off"}
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
+
+# Copying a template is creating 300 small files: 15 ms here in memory, 200 to 300 ms on disk.
+_MEMORY = Path("/dev/shm")
+_MEMORY_FREE_MIN_BYTES = 2 * 1024**3
 
 _KNOWN_PLACES = (
     "/usr/lib/postgresql/{}/bin",
@@ -40,6 +45,16 @@ def wanted_version() -> int:
     if wanted not in {"15", "16", "18"}:
         raise pytest.UsageError(f"CHRONOS_TEST_POSTGRES must be 15, 16 or 18, not {wanted!r}")
     return int(wanted)
+
+
+def make_folder() -> Path:
+    """A new folder for a server, in memory where there is enough of it; the caller deletes it."""
+    in_memory = (
+        os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _MEMORY_FREE_MIN_BYTES
+    )
+    folder = Path(tempfile.mkdtemp(prefix="chronos-tests-", dir=_MEMORY if in_memory else None))
+    folder.chmod(0o711)  # When root runs the tests, another user runs the server.
+    return folder
 
 
 def make_server(data_dir: Path, *, listen_port: int | None = None) -> EmbeddedPostgres:
@@ -77,7 +92,7 @@ class Databases:
     def fresh(self, *, template: str = TEMPLATE) -> Iterator[str]:
         """The DSN of a new database, gone afterwards."""
         name = next(self._names)
-        # By copying files: four times faster here than the default, through the log.
+        # By copying files: faster here than the default, through the log.
         self._execute(f"create database {name} template {template} strategy file_copy")
         try:
             yield self.server.dsn_of(name)

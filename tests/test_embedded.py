@@ -2,9 +2,9 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from chronos_runtime.embedded import EmbeddedPostgres
 from chronos_runtime.embedded_programs import find_programs
 from chronos_runtime.errors import ConfigError, StoreUnavailable
-from tests.postgres import make_server, wanted_version
+from tests.postgres import make_folder, make_server, wanted_version
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +31,9 @@ with make_server(Path(sys.argv[1])) as server:
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    # Not pytest's own folder: only root and its owner may pass through that one.
-    with tempfile.TemporaryDirectory(prefix="chronos-tests-") as folder:
-        Path(folder).chmod(0o711)
-        yield Path(folder)
+    folder = make_folder()
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """Durable background jobs for async Python, on nothing but Postgres."""
 
+from chronos_runtime.answers import Counts, Enqueued, Page
 from chronos_runtime.app import Chronos
 from chronos_runtime.backoff import Exponential, Fixed
-from chronos_runtime.client import Client, Counts, Enqueued, Page
+from chronos_runtime.client import Client
 from chronos_runtime.config import Config
 from chronos_runtime.errors import (
     ChronosError,
@@ -18,6 +19,7 @@ from chronos_runtime.errors import (
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.runtime import Runtime
 from chronos_runtime.store import JobRecord, NewJob
+from chronos_runtime.store.memory import MemoryStore
 
 __all__ = [
     "Cancel",
@@ -36,6 +38,7 @@ __all__ = [
     "JobNotFound",
     "JobRecord",
     "JobStateError",
+    "MemoryStore",
     "NewJob",
     "Page",
     "PayloadError",

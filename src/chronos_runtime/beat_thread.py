@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from uuid import UUID
 
 import anyio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 
 from chronos_runtime.actors.heartbeater import Heartbeater
 from chronos_runtime.config import HeartbeaterConfig
@@ -70,7 +70,7 @@ class BeatThread:
             await asyncio.wrap_future(ended)
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(_stop, portal, ended, host.__exit__)
+                await anyio.to_thread.run_sync(_stop, ended, host.__exit__)
 
     async def _beat(self, home: asyncio.AbstractEventLoop, home_thread: int) -> None:
         """On the thread: the heartbeater under supervision, and the watch over the home loop."""
@@ -133,8 +133,6 @@ def _stack_of(thread: int) -> str:
     return "".join(traceback.format_stack(frame, limit=_STACK_FRAMES))
 
 
-def _stop(
-    portal: BlockingPortal, ended: Future[None], leave: Callable[[None, None, None], object]
-) -> None:
+def _stop(ended: Future[None], leave: Callable[[None, None, None], object]) -> None:
     ended.cancel()  # Cancels the task on the thread, whose current statement still ends.
     leave(None, None, None)

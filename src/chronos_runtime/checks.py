@@ -14,7 +14,7 @@ RUN_AT_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 RUN_AT_LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
-def checked_name(name: str, field: str) -> str:
+def checked_name(name: object, field: str) -> str:
     """`name`, once it can be a topic or a kind."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InputError(f"{field}: {name!r} must be a printable, non-empty string")
@@ -25,14 +25,14 @@ def checked_name(name: str, field: str) -> str:
     return name
 
 
-def checked_priority(priority: int) -> int:
+def checked_priority(priority: object) -> int:
     """`priority`, once it is one."""
     if not isinstance(priority, int) or not 0 <= priority < PRIORITIES:
         raise InputError(f"priority: {priority!r} is not a whole number from 0 (first) to 9")
     return priority
 
 
-def checked_max_attempts(max_attempts: int) -> int:
+def checked_max_attempts(max_attempts: object) -> int:
     """`max_attempts`, once it is a number of attempts."""
     if not isinstance(max_attempts, int) or not 1 <= max_attempts <= MAX_ATTEMPTS_MAX:
         raise InputError(f"max_attempts: {max_attempts!r} is not from 1 to {MAX_ATTEMPTS_MAX}")
@@ -46,7 +46,7 @@ def checked_timeout(timeout_s: float | None) -> float | None:
     return timeout_s
 
 
-def checked_delay(delay_s: float, field: str) -> float:
+def checked_delay(delay_s: object, field: str) -> float:
     """`delay_s`, once it is a finite number that is not negative, and at most a year."""
     if (
         not isinstance(delay_s, int | float)
@@ -71,7 +71,7 @@ def checked_run_at(run_at: datetime | None) -> datetime | None:
     return run_at
 
 
-def checked_key(key: str | None) -> str | None:
+def checked_key(key: object) -> str | None:
     """`key`, once it is none or text that fits an index."""
     if key is None:
         return None

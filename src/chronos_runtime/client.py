@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
-import msgspec
-
+from chronos_runtime.answers import Counts, Enqueued, Page
 from chronos_runtime.app import Chronos
 from chronos_runtime.checks import (
     checked_delay,
@@ -34,11 +33,9 @@ from chronos_runtime.payload import encode_payload
 from chronos_runtime.store import (
     CancelResult,
     Gate,
-    HistoryCounts,
     JobRecord,
     NewJob,
     Store,
-    TopicDepth,
 )
 from chronos_runtime.store.insert import BorrowedConnection
 from chronos_runtime.store.postgres import PostgresStore
@@ -51,37 +48,16 @@ COUNT_BOUND = 10_000  # Counts are exact up to here and say "at least" beyond.
 _KEY_TRIES = 5  # A key's holder may end between the clash and the look; then the key is free.
 
 
-class Enqueued(msgspec.Struct, frozen=True):
-    """What `enqueue` did: the job's id, and whether it is new or the holder of the key.
+class JobOptions(TypedDict, total=False):
+    """What `enqueue` passes on to `job`."""
 
-    >>> Enqueued(UUID(int=1), is_new=True).is_new
-    True
-    """
-
-    id: UUID
-    is_new: bool
-
-
-class Page(msgspec.Struct, frozen=True):
-    """One page of jobs; `next` is what to pass as `before` for the following one.
-
-    >>> Page([], None).next is None
-    True
-    """
-
-    jobs: list[JobRecord]
-    next: UUID | None
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """How many jobs there are. A depth with `is_bound` means "at least so many".
-
-    >>> Counts([], HistoryCounts(0, 0, 0)).history.dead
-    0
-    """
-
-    live: list[TopicDepth]
-    history: HistoryCounts
+    topic: str | None
+    priority: int | None
+    max_attempts: int | None
+    timeout_s: float | None
+    run_at: datetime | None
+    delay_s: float | None
+    key: str | None
 
 
 class Client:
@@ -170,31 +146,15 @@ class Client:
         kind: str | HandlerFunction,
         payload: object = None,
         *,
-        topic: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout_s: float | None = None,
-        run_at: datetime | None = None,
-        delay_s: float | None = None,
-        key: str | None = None,
         connection: "asyncpg.Connection | None" = None,
+        **options: Unpack[JobOptions],
     ) -> Enqueued:
         """Enqueue one job; see `job` for the options.
 
         On the caller's own `connection` it takes part in that connection's transaction: the job
         exists when, and only when, the transaction commits.
         """
-        job = self.job(
-            kind,
-            payload,
-            topic=topic,
-            priority=priority,
-            max_attempts=max_attempts,
-            timeout_s=timeout_s,
-            run_at=run_at,
-            delay_s=delay_s,
-            key=key,
-        )
+        job = self.job(kind, payload, **options)
         (enqueued,) = await self.enqueue_many([job], connection=connection)
         return enqueued
 
@@ -290,7 +250,7 @@ class Client:
         """Open the gate of a topic, or of all, again."""
         await self._store.set_paused(checked_gate(topic), False)
 
-    async def gates(self) -> "list[Gate]":
+    async def gates(self) -> Sequence[Gate]:
         """The gates that have ever been touched."""
         return await self._store.list_gates()
 

@@ -8,7 +8,7 @@ A handler's decision is a value: whatever it returns is the job's result, unless
 of `Snooze`, `Retry`, `Cancel` or `Discard`. An exception is a failed attempt.
 """
 
-from typing import Literal
+from typing import Literal, final
 from uuid import UUID
 
 import msgspec
@@ -95,6 +95,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         return self.attempt >= self.max_attempts
 
 
+@final
 class Finish(msgspec.Struct, frozen=True, gc=False):
     """An ended job on its way to the history."""
 
@@ -105,6 +106,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
+@final
 class Return(msgspec.Struct, frozen=True, gc=False):
     """A claimed job on its way back to the queue."""
 

@@ -50,9 +50,10 @@ class ActorMetrics:
         )
         self.last_progress = Gauge(
             f"{prefix}_last_progress_timestamp_seconds",
-            f"When the {actor} last finished a pass or came to rest",
+            f"When the {actor} last finished a pass; now, while it rests",
             registry=registry,
         )
+        self.last_progress.set_function(self._last_progress)
         self.progressed_at = time.monotonic()
         self.is_resting = False
         """Waiting for input that may never come: not progress, but no reason to worry."""
@@ -61,7 +62,11 @@ class ActorMetrics:
         """Note that the actor is alive and, perhaps, has nothing to do."""
         self.progressed_at = time.monotonic()
         self.is_resting = resting
-        self.last_progress.set_to_current_time()
+
+    def _last_progress(self) -> float:
+        """What a scrape is told; one that never moved is as old as the process."""
+        age_s = 0.0 if self.is_resting else time.monotonic() - self.progressed_at
+        return time.time() - age_s
 
     @contextmanager
     def measure(self) -> Iterator[Callable[[int], None]]:

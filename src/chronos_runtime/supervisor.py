@@ -81,7 +81,7 @@ class Supervisor:
             ) from error
 
     def _delay_s(self, failures: int) -> float:
-        delay = self._config.backoff_s * 2 ** min(failures - 1, 10)
+        delay: float = self._config.backoff_s * 2 ** min(failures - 1, 10)
         # Jittered, so that a fleet does not come back in step.
         return min(delay, self._config.backoff_max_s) * random.uniform(0.5, 1.0)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.utils import floatToGoString
 
 Labels = tuple[str, ...]
 
@@ -18,10 +19,10 @@ class Tally(Collector):
     """A counter by labels."""
 
     def __init__(
-        self, registry: CollectorRegistry, name: str, help: str, labels: Sequence[str]
+        self, registry: CollectorRegistry, name: str, text: str, labels: Sequence[str]
     ) -> None:
         self.name = name
-        self._help = help
+        self._help = text
         self._labels = labels
         self._counts: dict[Labels, int] = {}
         registry.register(self)
@@ -58,14 +59,16 @@ class Spread(Collector):
         self,
         registry: CollectorRegistry,
         name: str,
-        help: str,
+        text: str,
         labels: Sequence[str],
         bounds: Sequence[float],
     ) -> None:
         self.name = name
-        self._help = help
+        self._help = text
         self._labels = labels
         self._bounds = tuple(bounds)
+        # As prometheus-client spells them, so that every histogram says le="1.0", none le="1".
+        self._names = (*map(floatToGoString, bounds), "+Inf")
         self._buckets: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
         registry.register(self)
@@ -74,8 +77,9 @@ class Spread(Collector):
         """Observe one value."""
         buckets = self._buckets.get(labels)
         if buckets is None:
-            buckets = self._buckets[labels] = [0] * (len(self._bounds) + 1)
+            # The sum first: whoever scrapes meanwhile and finds the buckets finds it too.
             self._sums[labels] = 0.0
+            buckets = self._buckets[labels] = [0] * (len(self._bounds) + 1)
         buckets[bisect_left(self._bounds, value)] += 1
         self._sums[labels] += value
 
@@ -94,7 +98,7 @@ class Spread(Collector):
         family = HistogramMetricFamily(self.name, self._help, labels=self._labels)
         for labels, buckets in self._buckets.copy().items():
             cumulated, seen = [], 0
-            for bound, count in zip((*map(str, self._bounds), "+Inf"), buckets, strict=True):
+            for bound, count in zip(self._names, buckets, strict=True):
                 seen += count
                 cumulated.append((bound, seen))
             family.add_metric(labels, cumulated, self._sums[labels])

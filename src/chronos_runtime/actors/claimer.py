@@ -16,7 +16,7 @@ back by its token before the next claim.
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
@@ -124,8 +124,8 @@ class Claimer:
             rows(len(taken))
         self._advance(jobs)
         self._note_rescan(from_zero, is_short=len(jobs) < room, seconds=time.monotonic() - started)
-        for job in taken:
-            self._metrics.claimed.add((job.topic, job.kind))
+        for labels, count in Counter((job.topic, job.kind) for job in taken).items():
+            self._metrics.claimed.add(labels, count)
         return len(jobs)
 
     async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:

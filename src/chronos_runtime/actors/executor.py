@@ -19,13 +19,13 @@ from uuid import UUID
 import anyio
 import anyio.lowlevel
 
-from chronos_runtime.actors.outcomes import Outcomes, StopReason
 from chronos_runtime.config import ExecutorConfig
 from chronos_runtime.handlers import Handler
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.outcomes import Outcomes, StopReason
 
 _JOBS_PER_TURN = 8  # Handlers that never wait must still let the loop breathe: 0.5 µs a job.
 _SWEEP_S = 0.1  # How late a timeout may be noticed.

@@ -2,20 +2,20 @@
 
 /healthz says that the process is alive; /readyz that the database answers and every actor made
 progress lately, and names what does not. It runs on threads of its own, so a blocked event loop
-cannot hide itself. It refuses to serve anything about single jobs.
+cannot hide itself. It is woken by HTTP. It refuses to serve anything about single jobs.
 
 If it dies right now: it is restarted; nothing else depends on it.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import anyio
-import anyio.to_thread
 from prometheus_client import make_wsgi_app
 
 from chronos_runtime.config import ExporterConfig
@@ -23,6 +23,7 @@ from chronos_runtime.errors import ConfigError
 from chronos_runtime.metrics import Metrics
 
 _TICK_S = 1.0
+_SHUTDOWN_S = 0.05  # How long the event loop may wait for the server's thread to end.
 _SLOW_ACTORS_S = {"janitor": 60.0, "surveyor": 15.0, "heartbeater": 10.0, "listener": 10.0}
 
 _log = logging.getLogger(__name__)
@@ -31,8 +32,20 @@ _log = logging.getLogger(__name__)
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def server_bind(self) -> None:
+        """Bind, without the look-up of the host's full name that can hang on a broken resolver."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up or falls silent is not news either."""
+        _log.debug("request broke off", exc_info=True)
+
 
 class _QuietHandler(WSGIRequestHandler):
+    timeout = 10.0  # A client that sends nothing holds a thread no longer than this.
+
     def log_message(self, format: str, *args: object) -> None:
         """Scrapes are not news."""
 
@@ -69,8 +82,16 @@ class Exporter:
             ) from error
         self.url = f"http://{self._config.host}:{server.server_port}"
         _log.info("metrics at %s/metrics", self.url)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(anyio.to_thread.run_sync, server.serve_forever)
+        with server:
+            # A thread of its own: one of the shared pool may be hours away while handlers fill
+            # it, and `shutdown` waits for ever for a `serve_forever` that never began.
+            thread = threading.Thread(
+                target=server.serve_forever,
+                args=(_SHUTDOWN_S,),
+                name="chronos-exporter",
+                daemon=True,
+            )
+            thread.start()
             try:
                 while True:
                     self._refresh()
@@ -78,11 +99,21 @@ class Exporter:
                     await anyio.sleep(_TICK_S)
             finally:
                 server.shutdown()
-                server.server_close()
+                thread.join()
 
     def _serve(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
-            return _answer(start, "405 Method Not Allowed", "only GET\n")
+        match environ.get("REQUEST_METHOD"):
+            case "GET":
+                return self._get(environ, start)
+            case "HEAD":
+                self._get({**environ, "REQUEST_METHOD": "GET"}, start)
+                return []
+            case _:
+                return _answer(
+                    start, "405 Method Not Allowed", "only GET\n", ("Allow", "GET, HEAD")
+                )
+
+    def _get(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         match environ.get("PATH_INFO"):
             case "/metrics":
                 with self._progress.measure() as rows:
@@ -114,6 +145,7 @@ class Exporter:
         return troubles
 
 
-def _answer(start: StartResponse, status: str, text: str) -> list[bytes]:
-    start(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+def _answer(start: StartResponse, status: str, text: str, *headers: tuple[str, str]) -> list[bytes]:
+    plain = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+    start(status, [*plain, *headers])
     return [text.encode()]

@@ -11,6 +11,7 @@ if the process dies, their leases lapse and the jobs run again.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from uuid import UUID
@@ -23,6 +24,11 @@ from chronos_runtime.job import Finish, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Claimed, Store
+
+# How many jobs ended in which way, by topic and kind: counted once a batch, not once a job.
+_Ends = Counter[tuple[str, str, str]]
+
+# Sorts are told apart by `type(…) is`: isinstance on a msgspec struct costs 0.3 µs a job.
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +48,7 @@ class Reporter:
         worker: str,
         outbox: Mailbox[Outcome],
         room: Nudge,
-        returned: Nudge,
+        returned: Callable[[], None],
         scheduled: Nudge,
     ) -> None:
         self._config = config
@@ -58,6 +64,15 @@ class Reporter:
         # Taken off the outbox, not yet committed: survives a restart of this actor.
         self._finishes: dict[UUID, Finish] = {}
         self._returns: dict[UUID, Return] = {}
+        self._tallies = {
+            "succeeded": [metrics.succeeded],
+            "dead": [metrics.failed, metrics.dead],
+            "cancelled": [metrics.cancelled],
+            "retry": [metrics.failed, metrics.retried],
+            "snooze": [metrics.snoozed],
+            "release": [metrics.released],
+            "interrupt": [metrics.failed],
+        }
 
     async def run(self) -> None:
         """Write until the outbox is closed and empty."""
@@ -68,7 +83,7 @@ class Reporter:
                 if not outcomes:
                     return
                 for outcome in outcomes:
-                    if isinstance(outcome, Finish):
+                    if type(outcome) is Finish:
                         self._finishes[outcome.job.id] = outcome
                     else:
                         self._returns[outcome.job.id] = outcome
@@ -108,13 +123,11 @@ class Reporter:
             )
 
     async def _send(self, outcomes: Sequence[Outcome]) -> Collection[UUID]:
-        finishes = [one for one in outcomes if isinstance(one, Finish)]
+        finishes = [one for one in outcomes if type(one) is Finish]
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
             return await self._store.finish_jobs(finishes)
-        returned = await self._store.return_jobs(
-            [one for one in outcomes if isinstance(one, Return)]
-        )
+        returned = await self._store.return_jobs([one for one in outcomes if type(one) is Return])
         if "ready" in returned.values():
             self._returned()
         if "scheduled" in returned.values():
@@ -152,7 +165,7 @@ class Reporter:
         _log.error("outcome refused: %s", refusal, extra={"job": str(job.id), "kind": job.kind})
         note = reason_record("Unwritable", str(refusal), attempt=job.attempt, worker=self._worker)
         bare: Outcome
-        if isinstance(outcome, Finish):
+        if type(outcome) is Finish:
             bare = Finish(job, outcome.state, outcome.run_s, error=note)
         else:
             bare = Return(job, outcome.why, outcome.run_s, outcome.delay_s, note)
@@ -165,37 +178,28 @@ class Reporter:
             # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
             self._settle([bare], self._count_unwritable)
 
-    def _settle(self, outcomes: Sequence[Outcome], count: Callable[[Outcome], None]) -> None:
+    def _settle(self, outcomes: Sequence[Outcome], tally: Callable[[_Ends], None]) -> None:
+        ends: _Ends = Counter()
         for outcome in outcomes:
-            pending = self._finishes if isinstance(outcome, Finish) else self._returns
-            del pending[outcome.job.id]
-            count(outcome)
+            job = outcome.job
+            if type(outcome) is Finish:
+                del self._finishes[job.id]
+                ends[outcome.state, job.topic, job.kind] += 1
+            else:
+                del self._returns[job.id]
+                ends[outcome.why, job.topic, job.kind] += 1
+        tally(ends)
         self._inflight.settle([outcome.job.id for outcome in outcomes])
 
-    def _count(self, outcome: Outcome) -> None:
-        metrics = self._metrics
-        labels = (outcome.job.topic, outcome.job.kind)
-        if isinstance(outcome, Return):
-            match outcome.why:
-                case "retry":
-                    metrics.failed.add(labels)
-                    metrics.retried.add(labels)
-                case "snooze":
-                    metrics.snoozed.add(labels)
-                case "release":
-                    metrics.released.add(labels)
-                case "interrupt":
-                    metrics.failed.add(labels)
-        elif outcome.state == "succeeded":
-            metrics.succeeded.add(labels)
-        elif outcome.state == "dead":
-            metrics.failed.add(labels)
-            metrics.dead.add(labels)
-        else:
-            metrics.cancelled.add(labels)
+    def _count(self, ends: _Ends) -> None:
+        for (end, *labels), count in ends.items():
+            for tally in self._tallies[end]:
+                tally.add(tuple(labels), count)
 
-    def _count_stale(self, outcome: Outcome) -> None:
-        self._metrics.stale.add((outcome.job.topic, outcome.job.kind))
+    def _count_stale(self, ends: _Ends) -> None:
+        for (_, *labels), count in ends.items():
+            self._metrics.stale.add(tuple(labels), count)
 
-    def _count_unwritable(self, outcome: Outcome) -> None:
-        self._metrics.unwritable.add((outcome.job.topic, outcome.job.kind))
+    def _count_unwritable(self, ends: _Ends) -> None:
+        for (_, *labels), count in ends.items():
+            self._metrics.unwritable.add(tuple(labels), count)

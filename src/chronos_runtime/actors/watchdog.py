@@ -9,6 +9,7 @@ If it dies right now: recovery waits for the next pass, here or in any other pro
 """
 
 import logging
+from collections.abc import Callable
 from uuid import UUID
 
 import anyio
@@ -16,7 +17,6 @@ import anyio
 from chronos_runtime.config import WatchdogConfig
 from chronos_runtime.errors import StoreError, StoreUnavailable
 from chronos_runtime.metrics import Metrics
-from chronos_runtime.nudge import Nudge
 from chronos_runtime.store import Reaped, Store
 
 _FIRST = UUID(int=0)
@@ -30,7 +30,12 @@ class Watchdog:
     name = "watchdog"
 
     def __init__(
-        self, config: WatchdogConfig, store: Store, metrics: Metrics, *, returned: Nudge
+        self,
+        config: WatchdogConfig,
+        store: Store,
+        metrics: Metrics,
+        *,
+        returned: Callable[[], None],
     ) -> None:
         self._config = config
         self._store = store

@@ -22,7 +22,14 @@ CancelResult = Literal["cancelled", "requested"]
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """A job to insert; checked by the client, checked again by the table."""
+    """A job to insert; checked by the client, checked again by the table.
+
+    Made by `Client.job`, which fills in what is left out:
+
+    >>> from chronos_runtime import Client, MemoryStore
+    >>> Client(MemoryStore()).job("greet", {"name": "Ada"}).payload
+    '{"name":"Ada"}'
+    """
 
     id: UUID
     kind: str
@@ -42,7 +49,18 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job as it stands in the database, live or ended. `payload`, `result` are JSON values."""
+    """A job as it stands in the database, live or ended. `payload`, `result` are JSON values.
+
+    >>> import anyio
+    >>> from chronos_runtime import Client, MemoryStore
+    >>> async def greet() -> JobRecord:
+    ...     client = Client(MemoryStore())
+    ...     enqueued = await client.enqueue("greet", {"name": "Ada"})
+    ...     return await client.get(enqueued.id)
+    >>> record = anyio.run(greet)
+    >>> (record.state, record.payload, record.attempt)
+    ('ready', {'name': 'Ada'}, 0)
+    """
 
     id: UUID
     state: State

@@ -1,6 +1,7 @@
 """How a connection is opened: settings every session of ours has, whatever the server's."""
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from chronos_runtime.config import DatabaseConfig
 
@@ -26,5 +27,5 @@ async def connect(config: DatabaseConfig) -> asyncpg.Connection:
         timeout=config.connect_s,
         server_settings=settings,
         statement_cache_size=0 if config.pgbouncer else 100,
-        target_session_attrs="read-write",
+        target_session_attrs=SessionAttribute.read_write,
     )

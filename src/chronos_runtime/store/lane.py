@@ -91,17 +91,14 @@ class Lane:
             await asyncio.wait({task}, timeout=_CLOSE_S)
             task.cancel()
             raise StoreUnavailable(f"{statement}: no answer within {self._deadline_s:g} s")
-        error = task.exception()
-        if error is None:
+        failure = task.exception()
+        if failure is None or not breaks_connection(failure):
             self._idle.append(connection)
-            return task.result()
-        if breaks_connection(error):
-            connection.terminate()
         else:
-            self._idle.append(connection)
-        if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
-            raise translate(error, statement) from error
-        raise error
+            connection.terminate()
+        if isinstance(failure, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            raise translate(failure, statement) from failure
+        return task.result()
 
     async def close(self) -> None:
         """Close what is idle, politely but not for long."""

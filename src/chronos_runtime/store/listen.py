@@ -24,7 +24,7 @@ async def listen(
     # One probe channel per backend: a probe wakes nobody but its sender.
     probe_channel = f"{PROBE_CHANNEL}_{connection.get_server_pid()}"
 
-    def deliver(_: object, pid: int, channel: str, payload: object) -> None:
+    def deliver(_: object, __: int, channel: str, payload: object) -> None:
         if channel == probe_channel:
             echoed()
         else:

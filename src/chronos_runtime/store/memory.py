@@ -6,21 +6,19 @@ for and nothing to lock: a method lets other tasks run first and is then one ste
 one event loop, asyncio's or trio's; any number of clients and runtimes there may share it. The
 clock is the caller's, so that simulated time may pass as fast as it likes.
 """
-# ruff: noqa: D102 (the protocol says what each method does)
 
 import heapq
-import itertools
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from operator import attrgetter
 from uuid import UUID
 
 from anyio.lowlevel import checkpoint
 
 from chronos_runtime.errors import StoreError
-from chronos_runtime.job import TOPIC_ALL, FinalState, Finish, Job, LiveState, Return, State
+from chronos_runtime.job import TOPIC_ALL, Finish, Job, Return, State
 from chronos_runtime.store import (
     CancelResult,
     Checked,
@@ -37,41 +35,265 @@ from chronos_runtime.store import (
     WorkerInfo,
 )
 from chronos_runtime.store.memory_bell import Bell
-from chronos_runtime.store.memory_history import History
-from chronos_runtime.store.memory_row import Row, is_storable, read_json
+from chronos_runtime.store.memory_jobs import Jobs
+from chronos_runtime.store.memory_row import Row, check_json, is_storable
 
 _SEEN_LATELY_S = 180.0  # As in survey_unserved.sql.
-_DUE_SOON_S = 5.0  # As in enqueue_jobs.sql: what falls due sooner is worth waking a scheduler for.
+_DUE_SOON_S = 5.0  # As in enqueue_jobs.sql: nobody looks by himself before.
 
 
 class MemoryStore:
-    """Chronos's state for as long as this object lives.
-
-    >>> MemoryStore(clock=lambda: 0.0).row_count
-    0
-    """
+    """Chronos's state for as long as this object lives."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._live: dict[UUID, Row] = {}
-        self._history = History()
+        self._jobs = Jobs()
         self._gates: dict[str, Gate] = {}
         self._workers: dict[UUID, tuple[WorkerInfo, float]] = {}
         self._bell = Bell()
-        self._seqs = itertools.count(1)
+
+    async def _begin(self) -> float:
+        """Let others run; from here on the method is one step, at the instant returned."""
+        await checkpoint()
+        return self._clock()
 
     async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> set[UUID]:
         now = await self._begin()
-        new: dict[UUID, Row] = {}
-        keys = {row.unique_key for row in self._live.values()} - {None}
-        for job in jobs:
-            row = Row.of(job, seq=next(self._seqs), now=now)
-            if row.id in self._live or row.id in new or row.unique_key in keys:
+        rows = [Row.of(job, seq=self._jobs.next_seq(), now=now) for job in jobs]
+        rows = [row for row in rows if self._jobs.insert(row)]
+        self._wake("chronos_ready", (row for row in rows if row.state == "ready"))
+        soon = now + _DUE_SOON_S
+        self._wake("chronos_due", (row for row in rows if now < row.run_at < soon))
+        return {row.id for row in rows}
+
+    async def claim_jobs(
+        self,
+        token: UUID,
+        wanted: Sequence[Wanted],
+        *,
+        kinds: Sequence[str],
+        room: int,
+        lease_s: float,
+        claimed_at: float,
+    ) -> list[Job]:
+        now = await self._begin()
+        closed = {gate.topic for gate in self._gates.values() if gate.paused}
+        picked: list[Row] = []
+        for one in wanted:
+            if closed.isdisjoint((one.topic, TOPIC_ALL)):
+                picked += self._jobs.pick(one, kinds)
+        picked = sorted(picked[:room], key=attrgetter("claim_order"))
+        for row in picked:
+            row.lease(token, now + lease_s)
+        return [row.claimed(now, claimed_at) for row in picked]
+
+    async def release_claim(self, token: UUID) -> int:
+        now = await self._begin()
+        released = [row for row in self._jobs.in_state("running") if row.lease_token == token]
+        for row in released:
+            row.requeue(now, delay_s=None, gives_back=True)
+        self._wake("chronos_returned", released)
+        return len(released)
+
+    async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+        now = await self._begin()
+        for one in finishes:  # All or nothing: a bad value fails the batch before it begins.
+            check_json(one.result, one.error)
+        finished = set()
+        for one in finishes:
+            if row := self._jobs.held(one.job):
+                row.push_error(one.error, now)
+                row.result, row.run_s = one.result, one.run_s
+                self._jobs.end(row, one.state, now)
+                finished.add(row.id)
+        return finished
+
+    async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:
+        now = await self._begin()
+        for one in returns:
+            check_json(one.error)
+            if one.delay_s is not None and not is_storable(now + one.delay_s):
+                raise StoreError(f"job {one.job.id}: a delay of {one.delay_s} s is out of range")
+        returned: dict[UUID, Row] = {}
+        for one in returns:
+            row = self._jobs.held(one.job)
+            if row is None:
                 continue
-            new[row.id] = row
-            if row.unique_key is not None:
-                keys.add(row.unique_key)
-        self._live |= new
-        self._wake("chronos_ready", (row for row in new.values() if row.state == "ready"))
-        self._wake("chronos_due", (row for row in new.values() if now < row.run_at < now + _DUE_SOON_S))
-        return set(new)
+            returned[row.id] = row
+            row.push_error(one.error, now)
+            if row.cancel_requested:
+                self._jobs.end(row, "cancelled", now)
+            else:
+                row.requeue(now, delay_s=one.delay_s, gives_back=one.gives_back)
+        self._wake("chronos_returned", (row for row in returned.values() if row.state == "ready"))
+        return {row.id: row.state for row in returned.values()}
+
+    async def verify_claims(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:
+        await self._begin()
+        return {claim.id: self._jobs.verify(claim, worker) for claim in claims}
+
+    async def verify_leases(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:
+        return await self.verify_claims(claims, worker)
+
+    async def extend_leases(self, claims: Sequence[Claimed], lease_s: float) -> dict[UUID, bool]:
+        now = await self._begin()
+        extended = {}
+        for claim in claims:
+            if row := self._jobs.held(claim):
+                row.lease_until = now + lease_s
+                extended[row.id] = row.cancel_requested
+        return extended
+
+    async def reap_jobs(
+        self, *, limit: int, after: UUID, dead_worker: tuple[UUID, UUID] | None = None
+    ) -> list[Reaped]:
+        now = await self._begin()
+        reaped = []
+        for row in self._jobs.expired(now, after, dead_worker)[:limit]:
+            assert row.lease_token is not None
+            token, state = row.lease_token, row.expire(now)
+            if state == "ready":
+                row.requeue(now, delay_s=None, gives_back=False)
+            else:
+                self._jobs.end(row, state, now)
+            reaped.append(Reaped(row.id, row.topic, row.kind, row.attempt, token, state))
+        self._bell.wake("chronos_returned", [one.topic for one in reaped if one.state == "ready"])
+        return reaped
+
+    async def list_expired(self, *, limit: int, after: UUID) -> list[UUID]:
+        now = await self._begin()
+        return [row.id for row in self._jobs.expired(now, after)[:limit]]
+
+    async def promote_jobs(self, limit: int) -> Promotion:
+        now = await self._begin()
+        scheduled = self._jobs.scheduled()
+        due = [row for row in scheduled if row.run_at <= now]
+        for row in due[:limit]:
+            row.state = "ready"
+        self._wake("chronos_returned", due[:limit])
+        next_due_s = scheduled[len(due)].run_at - now if len(due) < len(scheduled) else None
+        return Promotion(len(due[:limit]), next_due_s)
+
+    async def cancel_jobs(self, ids: Sequence[UUID]) -> dict[UUID, CancelResult]:
+        now = await self._begin()
+        results: dict[UUID, CancelResult] = {}
+        for row in self._jobs.among(ids):
+            if row.state == "running":
+                row.cancel_requested = True
+                self._bell.ring("chronos_cancel", str(row.id))
+                results[row.id] = "requested"
+            else:
+                self._jobs.end(row, "cancelled", now)
+                results[row.id] = "cancelled"
+        return results
+
+    async def retry_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        now = await self._begin()
+        dead = self._jobs.history.dead(ids)
+        revived = [row.revive(seq=self._jobs.next_seq(), now=now) for row in dead]
+        self._jobs.insert_all(revived)
+        for row in dead:
+            self._jobs.history.remove(row)
+        self._wake("chronos_ready", revived)
+        return {row.id for row in revived}
+
+    async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        await self._begin()
+        dead = self._jobs.history.dead(ids)
+        for row in dead:
+            row.state = "cancelled"
+        return {row.id for row in dead}
+
+    async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
+        await self._begin()
+        rows = [self._jobs.find(job_id) for job_id in ids]
+        return {row.id: row.record() for row in rows if row is not None}
+
+    async def list_jobs(
+        self,
+        *,
+        states: Sequence[State] | None,
+        topic: str | None,
+        kind: str | None,
+        before: UUID | None,
+        limit: int,
+    ) -> list[JobRecord]:
+        await self._begin()
+        rows = [
+            row
+            for row in self._jobs
+            if (states is None or row.state in states)
+            and (topic is None or row.topic == topic)
+            and (kind is None or row.kind == kind)
+            and (before is None or row.id < before)
+        ]
+        return [row.record() for row in heapq.nlargest(limit, rows, key=attrgetter("id"))]
+
+    async def find_unique(self, keys: Sequence[str]) -> dict[str, UUID]:
+        await self._begin()
+        return self._jobs.holders(keys)
+
+    async def set_paused(self, topic: str, paused: bool) -> None:
+        now = await self._begin()
+        self._gates[topic] = Gate(topic, paused, datetime.fromtimestamp(now, UTC))
+        if not paused:
+            self._bell.ring("chronos_returned", topic)
+
+    async def list_gates(self) -> list[Gate]:
+        await self._begin()
+        return [self._gates[topic] for topic in sorted(self._gates)]
+
+    async def mark_idle(self, worker: UUID, topics: Sequence[str]) -> None:
+        self._bell.mark(worker, topics, await self._begin())
+
+    async def unmark_idle(self, worker: UUID) -> None:
+        await self._begin()
+        self._bell.unmark(worker)
+
+    async def survey_topics(self, bound: int) -> list[TopicDepth]:
+        return self._jobs.depths(await self._begin(), bound)
+
+    async def survey_unserved(self, limit: int) -> dict[str, int]:
+        lately = await self._begin() - _SEEN_LATELY_S
+        seen = (worker for worker, seen_at in self._workers.values() if seen_at > lately)
+        served = {kind for worker in seen for kind in worker.kinds}
+        waiting = self._jobs.waiting_kinds(limit)
+        return {kind: jobs for kind, jobs in waiting.items() if kind not in served}
+
+    async def count_history(self, bound: int) -> HistoryCounts:
+        await self._begin()
+        states = Counter(row.state for row in self._jobs.history)
+        dead, cancelled = (min(states[state], bound + 1) for state in ("dead", "cancelled"))
+        return HistoryCounts(dead, cancelled, estimate=states.total())
+
+    async def announce_worker(self, worker: WorkerInfo) -> None:
+        now = await self._begin()
+        known, _ = self._workers.get(worker.id, (worker, now))
+        self._workers[worker.id] = (known, now)
+
+    async def forget_worker(self, worker: UUID) -> None:
+        await self._begin()
+        self._workers.pop(worker, None)
+        self._bell.unmark(worker)
+
+    async def prune_workers(self, older_than_s: float) -> None:
+        before = await self._begin() - older_than_s
+        self._workers = {key: seen for key, seen in self._workers.items() if seen[1] >= before}
+        self._bell.prune(before)
+
+    async def make_partitions(self, days_ahead: int) -> int:
+        return self._jobs.history.make_days(await self._begin(), days_ahead=days_ahead)
+
+    async def prune_history(self, older_than_s: float) -> list[str]:
+        before = await self._begin() - older_than_s
+        self._jobs.history.prune_default(before)
+        return self._jobs.history.drop_days(before)
+
+    async def listen(self, heard: Heard, *, probe_s: float, probe_deadline_s: float) -> None:
+        await self._bell.listen(heard, probe_s)
+
+    async def close(self) -> None:
+        """Nothing to let go of: others may share this store, and all of it is in memory."""
+
+    def _wake(self, channel: str, rows: Iterable[Row]) -> None:
+        self._bell.wake(channel, [row.topic for row in rows])

@@ -33,9 +33,9 @@ class History:
         row.day = day if day in self._days else None
         self._rows.setdefault(row.id, []).append(row)
 
-    def newest(self, id: UUID) -> Row | None:
+    def newest(self, job_id: UUID) -> Row | None:
         """The last end of the job of that id."""
-        rows = self._rows.get(id)
+        rows = self._rows.get(job_id)
         return rows[-1] if rows else None
 
     def dead(self, ids: Collection[UUID]) -> list[Row]:

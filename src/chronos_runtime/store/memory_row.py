@@ -2,7 +2,7 @@
 
 import math
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -98,28 +98,63 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
         return (self.run_at, self.seq)
 
     def lease(self, token: UUID, until: float) -> None:
-        """ready → running."""
+        """From ready to running."""
         assert self.state == "ready"
         self.state, self.lease_token, self.lease_until = "running", token, until
         self.attempt += 1
 
-    def requeue(self, *, run_at: float, now: float, gives_back: bool) -> None:
-        """running → ready or scheduled."""
+    def requeue(self, now: float, *, delay_s: float | None, gives_back: bool) -> None:
+        """From running to scheduled, or to ready where there is nothing to wait for."""
         assert self.state == "running"
-        self.state = "scheduled" if run_at > now else "ready"
-        self.run_at = run_at
+        self.state = "ready" if delay_s is None or delay_s <= 0 else "scheduled"
+        self.run_at = self.run_at if delay_s is None else now + delay_s
         self.lease_token = self.lease_until = None
         self.attempt -= gives_back
 
     def end(self, state: FinalState, now: float) -> None:
-        """Any live state → a final one. The lease token stays, to tell whose write this was."""
+        """From a live state to a final one. The lease token stays, to tell whose write it was."""
         self.state, self.finished_at = state, now
         self.lease_until, self.cancel_requested = None, False
 
-    def push_error(self, error: dict[str, object] | None, now: float) -> None:
+    def expire(self, now: float) -> Literal["ready", "dead", "cancelled"]:
+        """Note that the lease was lost; the state the job must go to."""
+        error = {
+            "type": "LeaseExpired",
+            "message": "worker lease expired",
+            "attempt": self.attempt,
+            "worker": str(self.lease_token)[:18],
+        }
+        self.push_error(msgspec.json.encode(error).decode(), now)
+        if self.cancel_requested:
+            return "cancelled"
+        return "dead" if self.attempt >= self.max_attempts else "ready"
+
+    def revive(self, *, seq: int, now: float) -> "Row":
+        """A dead job as it comes back to life: the attempt counts on, more are allowed."""
+        assert self.state == "dead"
+        row = Row(
+            id=self.id,
+            seq=seq,
+            topic=self.topic,
+            kind=self.kind,
+            priority=self.priority,
+            max_attempts=self.attempt + self.max_attempts,
+            timeout_s=self.timeout_s,
+            unique_key=self.unique_key,
+            payload=self.payload,
+            run_at=now,
+            enqueued_at=self.enqueued_at,
+            attempt=self.attempt,
+            errors=self.errors,
+        )
+        row.check()
+        return row
+
+    def push_error(self, error: str | None, now: float) -> None:
         """Append to the bounded error history, stamped by the store's clock."""
         if error is not None:
-            self.errors = [*self.errors, error | {"at": _instant(now).isoformat()}][-ERRORS_MAX:]
+            stamped = read_json(error) | {"at": _instant(now).isoformat()}
+            self.errors = [*self.errors, stamped][-ERRORS_MAX:]
 
     def claimed(self, now: float, claimed_at: float) -> Job:
         """The job as a claim returns it."""
@@ -170,6 +205,13 @@ def read_json(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise StoreError(f"invalid input syntax for type json: {error}") from error
+
+
+def check_json(*texts: str | None) -> None:
+    """Raise StoreError where one of these is neither None nor JSON."""
+    for text in texts:
+        if text is not None:
+            read_json(text)
 
 
 def is_storable(run_at: float) -> bool:

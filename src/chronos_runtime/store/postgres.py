@@ -90,7 +90,7 @@ class PostgresStore:
             kinds,
             room,
         )
-        jobs = [Job(*row, token, claimed_at) for row in rows]
+        jobs = [Job(*row, token, claimed_at) for row in rows]  # type: ignore[call-arg]
         jobs.sort(key=_by_claim_order)  # The update returns them in the order of the index.
         return jobs
 

@@ -1,0 +1,1 @@
+"""One file per question; `python -m benchmarks` lists them."""

@@ -1,0 +1,99 @@
+"""A Postgres of the benchmark's own: durable defaults, an empty migrated database per round."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import asyncpg
+import msgspec
+
+from chronos_runtime.config import DatabaseConfig
+from chronos_runtime.embedded import EmbeddedPostgres
+from chronos_runtime.ids import new_job_ids
+from chronos_runtime.store import NewJob
+from chronos_runtime.store.insert import insert_jobs
+from chronos_runtime.store.migrations import migrate
+from chronos_runtime.store.postgres import PostgresStore
+
+_CHUNK = 50_000
+_STATISTICS_LAG_S = 1.5  # A backend tells its counters at most once a second.
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What the server counts: WAL written, transactions ended."""
+
+    wal_bytes: int
+    commits: int
+    rollbacks: int
+
+
+@contextmanager
+def embedded_server() -> Iterator[str]:
+    """The DSN of a server that lives as long as the benchmark; fsync stays on."""
+    with tempfile.TemporaryDirectory(prefix="chronos-bench-") as folder:
+        Path(folder).chmod(0o755)  # The server runs as another user when we are root.
+        with EmbeddedPostgres(Path(folder) / "data") as server:
+            yield server.dsn
+
+
+@asynccontextmanager
+async def fresh_database(dsn: str) -> AsyncIterator[DatabaseConfig]:
+    """An empty, migrated database; dropped afterwards."""
+    name = "bench"
+    server = await asyncpg.connect(dsn)
+    await server.execute(f"drop database if exists {name} with (force)")
+    await server.execute(f"create database {name}")
+    config = DatabaseConfig(dsn=dsn.replace("/postgres?", f"/{name}?"))
+    connection = await asyncpg.connect(config.dsn)
+    await migrate(connection)
+    await connection.close()
+    store = PostgresStore(config)
+    await store.make_partitions(1)
+    await store.close()
+    try:
+        yield config
+    finally:
+        await server.execute(f"drop database if exists {name} with (force)")
+        await server.close()
+
+
+async def load(config: DatabaseConfig, jobs: int, kind: str) -> None:
+    """Enqueue `jobs` plain jobs, and leave the table as a quiet minute would."""
+    connection = await asyncpg.connect(config.dsn)
+    for start in range(0, jobs, _CHUNK):
+        count = min(_CHUNK, jobs - start)
+        await insert_jobs(
+            connection,
+            [
+                NewJob(
+                    id=id,
+                    kind=kind,
+                    payload='{"n": 1}',
+                    topic="default",
+                    priority=5,
+                    max_attempts=5,
+                )
+                for id in new_job_ids(count)
+            ],
+        )
+    # Autovacuum would come within the minute and share our two cores with the measurement.
+    await connection.execute("vacuum (analyze) chronos.jobs")
+    await connection.execute("checkpoint")
+    await connection.close()
+
+
+async def usage(config: DatabaseConfig) -> Usage:
+    """The server's counters, once every backend has told them."""
+    await anyio.sleep(_STATISTICS_LAG_S)
+    connection = await asyncpg.connect(config.dsn)
+    try:
+        row = await connection.fetchrow(
+            "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as wal_bytes,"
+            " xact_commit, xact_rollback from pg_stat_database where datname = current_database()"
+        )
+        assert row is not None
+        return Usage(row["wal_bytes"], row["xact_commit"], row["xact_rollback"])
+    finally:
+        await connection.close()
