@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= 100000
 
-.PHONY: help setup demo test test-fast test-crash test-postgres check format bench schema pin clean
+.PHONY: help setup demo test test-fast test-crash test-postgres check format bench schema dashboards pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench: setup ## drain JOBS jobs (100000) and print the rate
 
 schema: setup ## write schema/schema.sql from the migrations
 	$(BIN)/python schema/dump.py
+
+dashboards: setup ## write grafana/dashboards from their description
+	$(BIN)/python -m grafana.build
 
 pin: setup ## write requirements-dev.txt from pyproject.toml (needs the network)
 	$(BIN)/python -m pip install --quiet pip-tools

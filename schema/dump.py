@@ -43,6 +43,8 @@ def dump(server: EmbeddedPostgres, dsn: str) -> str:
             "--schema=chronos",
             "--no-owner",
             "--no-privileges",
+            # Named after days; the janitor makes them, no migration does.
+            "--exclude-table=chronos.job_history_[0-9]*",
             f"--dbname={dsn}",
         ],
         capture_output=True,

@@ -42,7 +42,12 @@ declare
     day_end timestamptz := (day + 1)::timestamp at time zone 'UTC';
 begin
     perform pg_advisory_xact_lock(hashtext('chronos.make_history_partition'));
-    if to_regclass('chronos.' || partition_name) is not null then
+    -- Read, not to_regclass: its cache may predate the partition that another session made
+    -- while this one waited for the lock.
+    if exists (
+        select from pg_catalog.pg_class as class
+        where class.relnamespace = 'chronos'::regnamespace and class.relname = partition_name
+    ) then
         return false;
     end if;
     if exists (

@@ -2,13 +2,19 @@
 -- claim still stands. A job that somebody asked to cancel meanwhile ends as cancelled instead.
 --   $1 ids · $2 lease tokens · $3 attempts · $4 delays in seconds (null: as due as it was) ·
 --   $5 errors · $6 whether the attempt is given back. Returns id and the state it went to.
--- Locks: the given rows, waiting for a heartbeat's commit at most. Index: primary key. The
--- values of a row are looked up among at most a few hundred given, so callers bound the batch.
+-- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel.
+-- Index: primary key. The values of a row are looked up among at most a few hundred given, so
+-- callers bound the batch.
 with returned as materialized (
     select job.*, given.delay_s, given.error, given.gives_back
-    from unnest(
-        $1::uuid[], $2::uuid[], $3::integer[], $4::double precision[], $5::jsonb[], $6::boolean[]
-    ) as given (id, lease_token, attempt, delay_s, error, gives_back)
+    from (
+        select *
+        from unnest(
+            $1::uuid[], $2::uuid[], $3::integer[], $4::double precision[], $5::jsonb[],
+            $6::boolean[]
+        ) as unordered (id, lease_token, attempt, delay_s, error, gives_back)
+        order by id
+    ) as given
     cross join lateral (
         select
             owned.id, owned.lease_token, owned.run_at, owned.enqueued_at, owned.attempt,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from chronos_runtime.backoff import Backoff, Exponential
+from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import InputError, UnknownKind
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT
@@ -43,6 +44,7 @@ class Chronos:
 
         The annotation of `payload` is its type, checked by msgspec at enqueue and at run.
         """
+        checked_name(kind, "kind")  # Now: `@app.handler` without brackets would register nothing.
 
         def register(function: F) -> F:
             if kind in self.handlers:
@@ -61,11 +63,11 @@ class Chronos:
         return register
 
     def find(self, kind: str | HandlerFunction) -> Handler:
-        """The handler of a kind, or of the very function registered for it."""
+        """The handler of a kind, or of the very function or method registered for it."""
         if isinstance(kind, str):
             handler = self.handlers.get(kind)
         else:
-            matching = (one for one in self.handlers.values() if one.function is kind)
+            matching = (one for one in self.handlers.values() if one.function == kind)
             handler = next(matching, None)
         if handler is None:
             name = kind if isinstance(kind, str) else getattr(kind, "__qualname__", repr(kind))

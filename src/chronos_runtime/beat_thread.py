@@ -28,7 +28,7 @@ from chronos_runtime.metrics import Metrics
 from chronos_runtime.store import Store
 from chronos_runtime.supervisor import Supervisor
 
-_PING_S = 0.5
+_PING_S = 0.25
 _STACK_FRAMES = 12
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class BeatThread:
     def __init__(
         self,
         config: HeartbeaterConfig,
-        open_store: Callable[[], Store],
+        store: Store,
         inflight: Inflight,
         metrics: Metrics,
         supervisor: Supervisor,
@@ -52,7 +52,7 @@ class BeatThread:
         cancel: Callable[[UUID], None],
     ) -> None:
         self._config = config
-        self._open_store = open_store
+        self._store = store
         self._inflight = inflight
         self._metrics = metrics
         self._supervisor = supervisor
@@ -78,10 +78,9 @@ class BeatThread:
         def at_home(callback: Callable[[UUID], None]) -> Callable[[UUID], None]:
             return lambda id: _call_soon(home, lambda: callback(id))
 
-        store = self._open_store()
         heartbeater = Heartbeater(
             self._config,
-            store,
+            self._store,
             self._inflight,
             self._metrics,
             worker=self._worker,
@@ -94,7 +93,7 @@ class BeatThread:
                 await self._supervisor.run(heartbeater)
         finally:
             with anyio.CancelScope(shield=True):
-                await store.close()
+                await self._store.close()
 
     async def _watch(self, home: asyncio.AbstractEventLoop, home_thread: int) -> None:
         """Ping the home loop, measure its answer, name what blocks it."""

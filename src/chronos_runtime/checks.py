@@ -1,7 +1,8 @@
 """What a caller's values must be. Each check names the field and says how to mend it."""
 
-import math
+import sys
 from datetime import UTC, datetime
+from typing import TypeGuard
 
 from chronos_runtime.errors import InputError
 from chronos_runtime.job import PRIORITIES, TOPIC_ALL
@@ -10,6 +11,7 @@ NAME_MAX_BYTES = 200
 KEY_MAX_BYTES = 1_000
 MAX_ATTEMPTS_MAX = 1_000_000
 DELAY_MAX_S = 366 * 24 * 3600.0  # No delay is longer than a year, whatever a backoff computes.
+TIMEOUT_MIN_S = 0.001
 RUN_AT_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 RUN_AT_LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -27,23 +29,25 @@ def checked_name(name: object, field: str) -> str:
 
 def checked_priority(priority: object) -> int:
     """`priority`, once it is one."""
-    if not isinstance(priority, int) or not 0 <= priority < PRIORITIES:
+    if not _is_whole(priority) or not 0 <= priority < PRIORITIES:
         raise InputError(f"priority: {priority!r} is not a whole number from 0 (first) to 9")
     return priority
 
 
 def checked_max_attempts(max_attempts: object) -> int:
     """`max_attempts`, once it is a number of attempts."""
-    if not isinstance(max_attempts, int) or not 1 <= max_attempts <= MAX_ATTEMPTS_MAX:
+    if not _is_whole(max_attempts) or not 1 <= max_attempts <= MAX_ATTEMPTS_MAX:
         raise InputError(f"max_attempts: {max_attempts!r} is not from 1 to {MAX_ATTEMPTS_MAX}")
     return max_attempts
 
 
 def checked_timeout(timeout_s: float | None) -> float | None:
-    """`timeout_s`, once it is none or a positive time."""
-    if timeout_s is not None and checked_delay(timeout_s, "timeout_s") == 0:
-        raise InputError("timeout_s: must be above 0; leave it out for no timeout")
-    return timeout_s
+    """`timeout_s`, once it is none or a time that a handler could run in."""
+    if timeout_s is None:
+        return None
+    if (seconds := checked_delay(timeout_s, "timeout_s")) < TIMEOUT_MIN_S:
+        raise InputError(f"timeout_s: below {TIMEOUT_MIN_S}; leave it out for no timeout")
+    return seconds
 
 
 def checked_delay(delay_s: object, field: str) -> float:
@@ -51,18 +55,19 @@ def checked_delay(delay_s: object, field: str) -> float:
     if (
         not isinstance(delay_s, int | float)
         or isinstance(delay_s, bool)
-        or not math.isfinite(delay_s)
-        or delay_s < 0
+        or not 0 <= delay_s <= sys.float_info.max  # Not NaN, and no integer beyond any float.
     ):
         raise InputError(f"{field}: {delay_s!r} is not a number of seconds >= 0")
     return min(float(delay_s), DELAY_MAX_S)
 
 
-def checked_run_at(run_at: datetime | None) -> datetime | None:
+def checked_run_at(run_at: object) -> datetime | None:
     """`run_at`, once it is none or an instant with a time zone."""
     if run_at is None:
         return None
-    if run_at.tzinfo is None:
+    if not isinstance(run_at, datetime):
+        raise InputError(f"run_at: {run_at!r} is not a datetime")
+    if run_at.utcoffset() is None:
         raise InputError(
             "run_at: has no time zone; use datetime.now(UTC) or attach one with .replace(tzinfo=…)"
         )
@@ -77,7 +82,11 @@ def checked_key(key: object) -> str | None:
         return None
     if not isinstance(key, str) or not key or "\x00" in key:
         raise InputError("key: must be a non-empty string without NUL characters")
-    if len(key.encode("utf-8", "replace")) > KEY_MAX_BYTES:
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InputError(f"key: {key!r} holds a lone surrogate") from error
+    if size > KEY_MAX_BYTES:
         raise InputError(f"key: longer than {KEY_MAX_BYTES} bytes; hash it")
     return key
 
@@ -85,3 +94,7 @@ def checked_key(key: object) -> str | None:
 def checked_gate(topic: str) -> str:
     """`topic`, once it is one, or the name of all."""
     return topic if topic == TOPIC_ALL else checked_name(topic, "topic")
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

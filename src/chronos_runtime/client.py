@@ -19,7 +19,13 @@ from chronos_runtime.checks import (
     checked_timeout,
 )
 from chronos_runtime.config import DatabaseConfig
-from chronos_runtime.errors import InputError, JobNotFound, JobStateError, UnknownKind
+from chronos_runtime.errors import (
+    InputError,
+    JobNotFound,
+    JobStateError,
+    StoreUnavailable,
+    UnknownKind,
+)
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.ids import new_job_id
 from chronos_runtime.job import (
@@ -128,7 +134,7 @@ class Client:
                 _first(max_attempts, handler and handler.max_attempts, MAX_ATTEMPTS_DEFAULT)
             ),
             run_at=checked_run_at(run_at),
-            delay_s=None if delay_s is None else checked_delay(delay_s, "delay_s"),
+            delay_s=_checked_wait(delay_s),
             timeout_s=checked_timeout(timeout_s),
             unique_key=checked_key(key),
         )
@@ -163,7 +169,8 @@ class Client:
     ) -> list[Enqueued]:
         """Enqueue jobs made by `job`, all or none, in one call; hundreds of thousands are fine.
 
-        A job whose key another live job holds is not inserted; its entry names the holder.
+        A job whose key another live job holds is not inserted; its entry names the holder. Nor is
+        one that is there already, because it was sent before and the reply was lost.
         """
         wanted = list(jobs)
         store = self._store if connection is None else BorrowedConnection(connection)
@@ -181,9 +188,9 @@ class Client:
             if pending:
                 inserted |= await store.enqueue_jobs(pending)
                 pending = [job for job in pending if job.id not in inserted]
-        return [
-            Enqueued(holders.get(job.id, job.id), is_new=job.id not in holders) for job in wanted
-        ]
+        if pending:
+            raise StoreUnavailable(f"enqueue_jobs: the key {pending[0].unique_key!r} kept changing")
+        return [Enqueued(holders.get(job.id, job.id), is_new=job.id in inserted) for job in wanted]
 
     async def get(self, id: UUID) -> JobRecord:
         """The job with that id, live or ended."""
@@ -253,6 +260,12 @@ class Client:
     async def gates(self) -> Sequence[Gate]:
         """The gates that have ever been touched."""
         return await self._store.list_gates()
+
+
+def _checked_wait(delay_s: float | None) -> float | None:
+    if delay_s is None or (waits_s := checked_delay(delay_s, "delay_s")) == delay_s:
+        return delay_s
+    raise InputError(f"delay_s: {delay_s} is longer than {waits_s:g}, a year; give run_at instead")
 
 
 T = TypeVar("T")

@@ -4,12 +4,14 @@ Sources, weakest first: these defaults, a TOML file, `CHRONOS_*` environment var
 `chronos_runtime.cli.settings` gathers them; this module only says what there is and checks it.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from chronos_runtime.errors import ConfigError
+from chronos_runtime.checks import checked_name
+from chronos_runtime.errors import ConfigError, InputError
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -39,8 +41,9 @@ class ClaimerConfig(_Section, frozen=True, kw_only=True):
 
     batch_max: Count = 2_000
     """Measured: 46,000 jobs/s with 1,000 a statement, 55,000 with 2,000, no more beyond."""
-    ahead_s: Seconds = 0.1
-    """Claim ahead what starts within this time at the rate just seen."""
+    ahead_s: Seconds = 0.2
+    """Claim ahead what starts within this time at the rate just seen. Measured at 25,000 jobs/s:
+    0.1 leaves the claiming connection idle for a quarter of the time, 0.2 does not."""
     poll_s: Seconds = 0.5
     """The floor under a lost notification."""
     idle_poll_s: Seconds = 10.0
@@ -180,7 +183,9 @@ class Config(_Section, frozen=True, kw_only=True):
         return config
 
     def check(self) -> None:
-        """Refuse settings that fit alone but not together."""
+        """Refuse settings that fit alone but not together, and topics no job can have."""
+        _check_topics("topics", self.topics)
+        _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(
@@ -190,3 +195,11 @@ class Config(_Section, frozen=True, kw_only=True):
             )
         if self.claimer.idle_poll_s < self.claimer.poll_s:
             raise ConfigError("claimer.idle_poll_s: must not be below claimer.poll_s")
+
+
+def _check_topics(key: str, topics: Iterable[str]) -> None:
+    for topic in topics:
+        try:
+            checked_name(topic, "topic")
+        except InputError as error:
+            raise ConfigError(f"{key}: {error}") from error

@@ -20,10 +20,11 @@ def clean_text(text: str, max_chars: int) -> str:
     >>> clean_text("a\\x00b", 10)
     'a\\ufffdb'
     >>> clean_text("x" * 100, 20)
-    'xxx… 94 cut …xxx'
+    'xxxx… 92 cut …xxxx'
     """
     if len(text) > max_chars:
-        half = max((max_chars - 14) // 2, 1)
+        note_max = len(f"… {len(text)} cut …")
+        half = max((max_chars - note_max) // 2, 1)
         text = f"{text[:half]}… {len(text) - 2 * half} cut …{text[-half:]}"
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
 import msgspec
+import msgspec.inspect
 
 from chronos_runtime.backoff import Backoff, Exponential
 from chronos_runtime.checks import (
@@ -15,6 +16,8 @@ from chronos_runtime.checks import (
 )
 from chronos_runtime.errors import InputError
 from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT, Job
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 HandlerFunction = Callable[[Job, Any], Awaitable[object]]
 
@@ -55,15 +58,16 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _payload_type(function: HandlerFunction, kind: str) -> Any:
-    parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) != 2:
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if [parameter.kind in _POSITIONAL for parameter in parameters] != [True, True]:
         raise InputError(
             f"handler of {kind!r} must take exactly two parameters, `job` and `payload`;"
-            f" it takes {len(parameters)}"
+            f" it takes {signature}"
         )
     try:
         hints = get_type_hints(function)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise InputError(
             f"handler of {kind!r}: its annotations cannot be read ({error});"
             " define the payload type at module level"
@@ -72,7 +76,14 @@ def _payload_type(function: HandlerFunction, kind: str) -> Any:
 
 
 def _decoder(payload_type: Any, kind: str) -> Callable[[str | bytes], Any]:
+    trouble = f"payload type of {kind!r} is not one msgspec knows"
     try:
-        return msgspec.json.Decoder(payload_type).decode
-    except TypeError as error:
-        raise InputError(f"payload type of {kind!r} is not one msgspec knows: {error}") from error
+        decoder = msgspec.json.Decoder(payload_type)
+        # A decoder is made for any class, and then refuses whatever there is to decode.
+        # Any class but `object`, which everything is.
+        is_custom = isinstance(msgspec.inspect.type_info(payload_type), msgspec.inspect.CustomType)
+        if is_custom and payload_type is not object:
+            raise InputError(f"{trouble}: {payload_type}; use a msgspec struct or a dataclass")
+    except (NameError, TypeError) as error:
+        raise InputError(f"{trouble}: {error}") from error
+    return decoder.decode

@@ -32,7 +32,10 @@ class JobIds:
         """`count` ids, ascending. The 74 bits below the clock count up from a random start."""
         with self._lock:
             start = (time.time_ns() // 1_000_000) << 74 | int.from_bytes(os.urandom(9)) << 1
-            start = max(start, self._last + 1)
+            if start <= self._last:
+                # The same millisecond again, or a clock that went back. Ahead by a leap, not by
+                # one: a forked process goes on from the same place.
+                start = self._last + 1 + int.from_bytes(os.urandom(6))
             self._last = start + count
         return [_uuid7(value) for value in range(start, start + count)]
 

@@ -54,8 +54,8 @@ class Inflight:
         """Take in a claimed batch; the jobs taken in.
 
         A job that is here already was reaped and claimed again by this very process while its
-        old attempt still runs. The newer claim is left to lapse: two runs of one job at once
-        would be the double ownership the fence exists to prevent.
+        old attempt still runs. The newer claim is refused, and the claimer gives it back: two
+        runs of one job at once would be the double ownership the fence exists to prevent.
         """
         taken = [job for job in jobs if job.id not in self._jobs]
         self._jobs.update((job.id, job) for job in taken)

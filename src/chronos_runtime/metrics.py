@@ -55,6 +55,8 @@ class ActorMetrics:
         )
         self.last_progress.set_function(self._last_progress)
         self.progressed_at = time.monotonic()
+        self.interval_s = 0.0
+        """How long it sleeps between two passes, at the most."""
         self.is_resting = False
         """Waiting for input that may never come: not progress, but no reason to worry."""
 
@@ -92,8 +94,12 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.actors = {actor: ActorMetrics(registry, actor) for actor in ACTORS}
 
+        self._by_job: list[Tally] = []
+
         def jobs(actor: str, what: str, help: str) -> Tally:
-            return Tally(registry, f"chronos_{actor}_{what}_jobs", help, _BY_JOB)
+            tally = Tally(registry, f"chronos_{actor}_{what}_jobs", help, _BY_JOB)
+            self._by_job.append(tally)
+            return tally
 
         self.claimed = jobs("claimer", "claimed", "Jobs leased by this process")
         self.rescans = Counter(
@@ -218,6 +224,11 @@ class Metrics:
         self.build.info({"version": VERSION, "python": platform.python_version()})
         self.answered_at = 0.0
         """When the database last answered, by the monotonic clock; 0: never."""
+
+    def begin(self, topic: str, kind: str) -> None:
+        """Let the counters of a handler begin at zero: a rate needs two points."""
+        for tally in self._by_job:
+            tally.add((topic, kind), 0)
 
     def observe_statement(self, statement: str, seconds: float, answered: bool) -> None:
         """Note one database statement; the store calls this."""

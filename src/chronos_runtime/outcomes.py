@@ -4,7 +4,6 @@ import logging
 from typing import Literal, assert_never
 
 from chronos_runtime.checks import checked_delay
-from chronos_runtime.errors import InputError
 from chronos_runtime.failure import failure_record, reason_record
 from chronos_runtime.handlers import Handler
 from chronos_runtime.job import Cancel, Discard, Finish, Job, Outcome, Retry, Return, Snooze
@@ -42,7 +41,7 @@ class Outcomes:
                 case Discard():
                     error = self._reason(job, "Discard", result.reason)
                     return Finish(job, "dead", run_s, error=error)
-        except InputError as error:  # A decision that makes no sense is a failure like another.
+        except Exception as error:  # A decision that makes no sense is a failure like another.
             return self.failed(job, handler, error, run_s)
         text, trouble = encode_result(result, self._result_max_bytes)
         if trouble:
@@ -89,5 +88,6 @@ class Outcomes:
             return Finish(job, "dead", run_s, error=error)
         return Return(job, "retry", run_s, delay_s, error)
 
-    def _reason(self, job: Job, kind: str, text: str) -> str:
-        return reason_record(kind, text, attempt=job.attempt, worker=self._worker)
+    def _reason(self, job: Job, kind: str, reason: object) -> str:
+        # Nobody checked what the handler gave as its reason; an exception reads well, too.
+        return reason_record(kind, str(reason), attempt=job.attempt, worker=self._worker)

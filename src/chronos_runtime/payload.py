@@ -2,11 +2,12 @@
 
 Checked at enqueue, so that a bad one is the producer's error and never a row; checked again at
 run, because rows also come by SQL and from other versions. Postgres's jsonb cannot hold NUL
-characters and JSON has no NaN: both are refused in payloads by name and place, and replaced in
-results, which must never keep an outcome from being written.
+characters, UTF-8 no lone surrogates, and JSON has no NaN: they are refused in payloads by name
+and place, and replaced in results, which must never keep an outcome from being written.
 """
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ PAYLOAD_MAX_BYTES = 1_048_576
 
 _encoder = msgspec.json.Encoder()
 _CANNOT_ENCODE = (TypeError, ValueError, OverflowError, RecursionError)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encode_payload(kind: str, payload: object, check: Callable[[bytes], object] | None) -> str:
@@ -27,12 +29,27 @@ def encode_payload(kind: str, payload: object, check: Callable[[bytes], object] 
     '{"name":"Ada"}'
     """
     try:
-        data = _encoder.encode(payload)
+        data = _encode(kind, payload)
+        if check is not None:
+            check(data)
+        return data.decode()
+    except PayloadError:
+        raise
+    except msgspec.ValidationError as error:
+        raise PayloadError(f"payload of {kind!r}: {error}") from error
     except _CANNOT_ENCODE as error:
         raise PayloadError(
             f"payload of {kind!r} cannot be stored as JSON: {error}; use msgspec structs, dicts,"
             " lists, strings, numbers, booleans or None"
         ) from error
+
+
+def _encode(kind: str, payload: object) -> bytes:
+    try:
+        data = _encoder.encode(payload)
+    except UnicodeEncodeError:
+        _refuse_unstorable(kind, _plain(payload), "$")
+        raise
     if len(data) > PAYLOAD_MAX_BYTES:
         raise PayloadError(
             f"payload of {kind!r} has {len(data)} bytes, more than {PAYLOAD_MAX_BYTES};"
@@ -40,20 +57,23 @@ def encode_payload(kind: str, payload: object, check: Callable[[bytes], object] 
         )
     # Both are rare, so the slow walk is taken only when its traces show.
     if b"\\u0000" in data or b"null" in data:
-        _refuse_unstorable(kind, msgspec.to_builtins(payload, str_keys=True), "$")
-    if check is not None:
-        try:
-            check(data)
-        except msgspec.ValidationError as error:
-            raise PayloadError(f"payload of {kind!r}: {error}") from error
-    return data.decode()
+        _refuse_unstorable(kind, _plain(payload), "$")
+    return data
+
+
+def _plain(payload: object) -> object:
+    # The one thing the encoder takes that this does not know is JSON already: msgspec.Raw.
+    return msgspec.to_builtins(payload, str_keys=True, enc_hook=msgspec.json.decode)
 
 
 def _refuse_unstorable(kind: str, value: object, place: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise PayloadError(f"payload of {kind!r}: {value} at {place} has no JSON form")
-    if isinstance(value, str) and "\x00" in value:
-        raise PayloadError(f"payload of {kind!r}: NUL character in the string at {place}")
+    if isinstance(value, str):
+        if "\x00" in value:
+            raise PayloadError(f"payload of {kind!r}: NUL character in the string at {place}")
+        if _SURROGATE.search(value):
+            raise PayloadError(f"payload of {kind!r}: lone surrogate in the string at {place}")
     if isinstance(value, dict):
         for key, item in value.items():
             _refuse_unstorable(kind, key, f"{place} (a key)")
@@ -79,11 +99,12 @@ def encode_result(result: object, max_bytes: int) -> tuple[str | None, str | Non
         data = _encoder.encode(result)
         if b"\\u0000" in data:
             data = _encoder.encode(_without_nul(msgspec.json.decode(data)))
+        text = data.decode()
     except _CANNOT_ENCODE as error:
         trouble = f"dropped: {type(result).__name__} has no JSON form ({type(error).__name__})"
     else:
         if len(data) <= max_bytes:
-            return data.decode(), None
+            return text, None
         trouble = f"dropped: {len(data)} bytes, more than {max_bytes}"
     return _encoder.encode({"chronos_result": trouble}).decode(), trouble
 

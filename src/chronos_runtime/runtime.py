@@ -56,9 +56,11 @@ class Runtime:
         self._app = app
         self._config = config
         self._store = PostgresStore(config.database, self.metrics.observe_statement)
+        # Used on the heartbeater's thread and nowhere else: connections belong to a loop.
+        self._beat_store = PostgresStore(config.database, self.metrics.observe_statement)
         self._supervisor = Supervisor(config.supervisor, self.metrics)
-        # Twice the batch above the slots: one being run, one being reported.
-        capacity = config.executor.concurrency + 2 * config.claimer.batch_max
+        # Above the slots: two batches claimed ahead, two being reported.
+        capacity = config.executor.concurrency + 4 * config.claimer.batch_max
         self.inflight = Inflight(capacity)
         self._inbox: Mailbox[Job] = Mailbox(capacity)
         self._outbox: Mailbox[Outcome] = Mailbox(capacity)
@@ -77,6 +79,7 @@ class Runtime:
             room=self._claims,
         )
         self.exporter = Exporter(config.exporter, self.metrics, refresh=self._refresh)
+        self._prepare_metrics()
 
     async def run(self, stop: anyio.Event) -> None:
         """Run until `stop` is set, then drain. Shutdown order is the indentation, inside out.
@@ -167,12 +170,9 @@ class Runtime:
         )
 
     def _beat_thread(self) -> Actor:
-        def open_store() -> PostgresStore:
-            return PostgresStore(self._config.database, self.metrics.observe_statement)
-
         return BeatThread(
             self._config.heartbeater,
-            open_store,
+            self._beat_store,
             self.inflight,
             self.metrics,
             self._supervisor,
@@ -194,9 +194,27 @@ class Runtime:
                 cancel=lambda id: self._executor.stop(id, "cancel"),
             )
             keepers.append(self._listener)
+        else:
+            self.metrics.actors["listener"].progress(resting=True)
         if self._config.exporter.enabled:
             keepers.append(self.exporter)
         return keepers
+
+    def _prepare_metrics(self) -> None:
+        """Let every series of this app begin at zero, and say how long each actor may sleep."""
+        for handler in self._app.handlers.values():
+            self.metrics.begin(handler.topic, handler.kind)
+        config = self._config
+        for actor, interval_s in {
+            "claimer": config.claimer.idle_poll_s,
+            "heartbeater": config.heartbeater.interval_s,
+            "watchdog": config.watchdog.interval_s,
+            "scheduler": config.scheduler.idle_interval_s,
+            "listener": config.listener.probe_s,
+            "janitor": config.janitor.interval_s,
+            "surveyor": config.surveyor.interval_s,
+        }.items():
+            self.metrics.actors[actor].interval_s = interval_s
 
     def _hears(self) -> bool:
         return self._listener is not None and self._listener.is_up
@@ -209,10 +227,10 @@ class Runtime:
             "running": inflight.running,
             "reporting": inflight.reporting,
         }
+        metrics.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
         for place, jobs in places.items():
             metrics.inflight.labels(place).set(jobs)
-        metrics.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
-        for name, lane in self._store.lanes.items():
+        for name, lane in (self._store.lanes | {"beat": self._beat_store.lanes["beat"]}).items():
             metrics.connections.labels(name, "used").set(lane.used)
             metrics.connections.labels(name, "idle").set(lane.idle)
 

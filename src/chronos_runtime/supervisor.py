@@ -16,7 +16,7 @@ from typing import Protocol
 import anyio
 
 from chronos_runtime.config import SupervisorConfig
-from chronos_runtime.errors import CrashLoop, StoreUnavailable
+from chronos_runtime.errors import ConfigError, CrashLoop, StoreUnavailable
 from chronos_runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class Supervisor:
             if isinstance(broken, AssertionError):
                 _log.critical("%s hit a bug", actor.name, exc_info=broken)
                 raise broken
+            if isinstance(broken, ConfigError | CrashLoop):
+                raise broken  # No restart mends a setting, nor a budget spent on a thread of ours.
             if isinstance(broken, StoreUnavailable):
                 outages += 1
                 _log.warning("%s: %s", actor.name, broken)

@@ -6,6 +6,7 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
@@ -138,6 +139,12 @@ async def test_alive_is_not_ready_before_the_database_answered() -> None:
         answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert answer.text == "database: no answer lately\n"
+
+
+def test_a_machine_that_just_booted_is_not_ready_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = Exporter(ExporterConfig(), Metrics(), refresh=do_nothing)
+    monkeypatch.setattr("chronos_runtime.actors.exporter.time", SimpleNamespace(monotonic=float))
+    assert exporter.troubles() == ["database: no answer lately"]  # Zero may mean now: not here.
 
 
 async def test_ready_when_the_database_answers_and_everybody_moves(metrics: Metrics) -> None:

@@ -108,9 +108,9 @@ class World(ABC):
         )
 
     async def claim_one(self, worker: Worker | None = None, **changes: Any) -> Job:
-        """Enqueue one job and claim it."""
+        """Enqueue one job and claim it; it must stand in front of what waits."""
         [id] = await self.enqueue(**changes)
-        [job] = await self.claim(worker, topics=[changes.get("topic", "default")])
+        [job] = await self.claim(worker, topics=[changes.get("topic", "default")], room=1)
         assert job.id == id
         return job
 

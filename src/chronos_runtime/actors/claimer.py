@@ -24,12 +24,13 @@ from chronos_runtime.config import ClaimerConfig
 from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import PRIORITIES, Job
+from chronos_runtime.job import PRIORITIES, Job, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Store, Wanted
 
 _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
+_RESCAN_PAUSE_MAX_S = 10.0  # One look that met a slow network must not blind us for minutes.
 _RATE_WINDOW_S = 0.2
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
@@ -78,8 +79,9 @@ class Claimer:
         self._rescan_after = 0.0  # Monotonic time before which looking behind is too dear.
         self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
         self._doubtful: list[UUID] = []
-        self._starts: deque[tuple[float, int]] = deque()
+        self._ends: deque[tuple[float, int]] = deque()
         self._marked_at = -float("inf")
+        self._is_short = False  # Whether the last claim came back with less than it asked for.
         self._short_at = time.monotonic()
 
     def look_behind(self) -> None:
@@ -95,8 +97,8 @@ class Claimer:
                 self._progress.progress(resting=True)
                 await self._nudge.wait(self._config.poll_s)
                 continue
-            claimed = await self.claim_once(room)
-            if claimed < room:
+            await self.claim_once(room)
+            if self._is_short:
                 await self._rest()
             elif self._marked_at > 0 and time.monotonic() - self._short_at > _LOAD_S:
                 await self._store.unmark_idle(self._worker.id)
@@ -118,14 +120,21 @@ class Claimer:
             started = time.monotonic()
             from_zero = self._may_look_behind(started)
             wanted = self._wanted(room, from_zero)
-            jobs = await self._claim(wanted, room, started)
+            asked = min(room, sum(one.room for one in wanted))
+            if from_zero and asked:  # Before the claim: what returns meanwhile asks again.
+                self._looks_behind = False
+            jobs = await self._claim(wanted, room, started) if asked else []
             taken = self._inflight.claim(jobs)
             self._inbox.put_all(taken)
             rows(len(taken))
         self._advance(jobs)
-        self._note_rescan(from_zero, is_short=len(jobs) < room, seconds=time.monotonic() - started)
+        self._is_short = len(jobs) < max(asked, 1)
+        if asked:
+            self._note_claim(from_zero, seconds=time.monotonic() - started)
         for labels, count in Counter((job.topic, job.kind) for job in taken).items():
             self._metrics.claimed.add(labels, count)
+        if len(taken) < len(jobs):
+            await self._give_back(jobs, taken)
         return len(jobs)
 
     async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:
@@ -141,28 +150,48 @@ class Claimer:
             )
         except StoreUnavailable:
             self._doubtful.append(token)  # It may have been applied all the same.
+            self._looks_behind = True
             raise
+
+    async def _give_back(self, jobs: Sequence[Job], taken: Sequence[Job]) -> None:
+        """Return what the registry refused, attempt and all: its old attempt still runs here.
+
+        Not at once, or the very next claim would take it again.
+        """
+        kept = {job.id for job in taken}
+        delay_s = self._config.poll_s
+        await self._store.return_jobs(
+            [Return(job, "release", delay_s=delay_s) for job in jobs if job.id not in kept]
+        )
 
     def _room(self) -> int:
         """How many jobs to claim now; 0 while enough are queued."""
         inflight = self._inflight
-        ahead = min(int(self._rate() * self._config.ahead_s), self._config.batch_max)
+        ahead = min(int(self._rate() * self._config.ahead_s), 2 * self._config.batch_max)
         self._metrics.claim_ahead.set(ahead)
         inflight.low_water = ahead // 2
         free = max(self._concurrency - inflight.running, 0)
         if inflight.queued > free + inflight.low_water:
             return 0
         room = min(free + ahead - inflight.queued, inflight.room, self._config.batch_max)
-        return max(room, 0)
+        return max(room, 0) if any(map(self._has_room, self._topics)) else 0
+
+    def _has_room(self, topic: str) -> bool:
+        limit = self._topic_concurrency.get(topic)
+        return limit is None or self._inflight.unfinished.get(topic, 0) < limit
 
     def _rate(self) -> float:
-        """Handlers started per second, over the last moments."""
-        now, started = time.monotonic(), self._metrics.started.total
-        self._starts.append((now, started))
-        while len(self._starts) > 2 and self._starts[1][0] < now - _RATE_WINDOW_S:
-            self._starts.popleft()
-        since, before = self._starts[0]
-        return (started - before) / max(now - since, 0.005)
+        """Handlers ended per second, over the last moments.
+
+        Ends, not starts: a hundred free slots that fill in a millisecond say nothing about how
+        soon they will be free again.
+        """
+        now, ended = time.monotonic(), self._inflight.reporting + self._inflight.settled
+        self._ends.append((now, ended))
+        while len(self._ends) > 2 and self._ends[1][0] < now - _RATE_WINDOW_S:
+            self._ends.popleft()
+        since, before = self._ends[0]
+        return (ended - before) / max(now - since, 0.005)
 
     def _wanted(self, room: int, from_zero: bool) -> list[Wanted]:
         """Each topic's room. Another topic goes first each time, so that all are served."""
@@ -181,16 +210,15 @@ class Claimer:
     def _may_look_behind(self, now: float) -> bool:
         return (self._looks_behind or now > self._rescan_by) and now >= self._rescan_after
 
-    def _note_rescan(self, from_zero: bool, *, is_short: bool, seconds: float) -> None:
+    def _note_claim(self, from_zero: bool, *, seconds: float) -> None:
         now = time.monotonic()
         if from_zero:
             self._metrics.rescans.inc()
-            self._looks_behind = False
-            self._rescan_after = now + seconds * _RESCAN_SHARE
+            self._rescan_after = now + min(seconds * _RESCAN_SHARE, _RESCAN_PAUSE_MAX_S)
             self._rescan_by = now + self._config.rescan_s
-        elif is_short:
+        elif self._is_short:
             self._looks_behind = True
-        if is_short:
+        if self._is_short:
             self._short_at = now
 
     def _advance(self, jobs: Sequence[Job]) -> None:
@@ -201,11 +229,12 @@ class Claimer:
     async def _rest(self) -> None:
         """The topics are empty, or seem so: ask to be notified, then wait."""
         now = time.monotonic()
+        floor_s = self._config.idle_poll_s if self._hears() else self._config.poll_s
         if self._looks_behind:  # Not yet looked everywhere: as soon as that is affordable.
-            await self._nudge.wait(max(self._rescan_after - now, 0.001))
+            await self._nudge.wait(min(max(self._rescan_after - now, 0.001), floor_s))
             return
         if self._hears() and now - self._marked_at > _MARK_REFRESH_S:
             await self._store.mark_idle(self._worker.id, list(self._topics))
             self._marked_at = now
             return  # Look once more: what came before the mark was not notified.
-        await self._nudge.wait(self._config.idle_poll_s if self._hears() else self._config.poll_s)
+        await self._nudge.wait(floor_s)

@@ -79,6 +79,7 @@ class Executor:
         self._doomed: dict[UUID, StopReason] = {}
         self._slots: list[_Slot] = []
         self._resting: list[_Slot] = []
+        self._timed = Nudge()  # A job with a timeout started: sweep closely.
         self._is_closed = False
 
     async def run(self) -> None:
@@ -93,6 +94,7 @@ class Executor:
                 while jobs := await self._inbox.take():
                     self._admit(jobs)
                 self._is_closed = True
+                self._timed()  # The sweep may be in its long sleep, and we end with it.
                 self._release_queued()
                 self._wake(len(self._slots))
         finally:
@@ -157,12 +159,18 @@ class Executor:
     async def _serve(self, slot: _Slot) -> None:
         """One slot's life: job after job in one scope, a new scope after one was used."""
         while True:
-            with anyio.CancelScope() as slot.scope:
-                try:
-                    await self._serve_until_stopped(slot)
-                finally:
-                    if slot.job is not None:  # Stopped half-way, by us or with the process.
-                        self._end(slot, self._stopped(slot, slot.job))
+            try:
+                with anyio.CancelScope() as slot.scope:
+                    try:
+                        await self._serve_until_stopped(slot)
+                    finally:
+                        if slot.job is not None:  # Stopped half-way, by us or with the process.
+                            self._end(slot, self._stopped(slot, slot.job))
+            except anyio.get_cancelled_exc_class():
+                # A handler that cancelled its asyncio task and never took that back keeps the
+                # scope from knowing its own cancellation. It must not cost the slot.
+                if _is_being_stopped():
+                    raise
             if self._is_closed and not slot.scope.cancel_called:
                 return
 
@@ -193,14 +201,16 @@ class Executor:
         try:
             payload = handler.decode(job.payload)
             result = await handler.function(job, payload)
-        except (Exception, SystemExit) as error:  # The user's code: anything may come.
-            if slot.reason is not None:  # It broke while it was being stopped.
-                return self._stopped(slot, job)
-            return self._outcomes.failed(job, handler, error, _ran(slot))
+        except (KeyboardInterrupt, GeneratorExit):
+            raise  # Meant for the process, whatever it was doing.
         except anyio.get_cancelled_exc_class() as error:
-            if slot.scope.cancel_called or anyio.current_effective_deadline() == -float("inf"):
+            if _is_being_stopped():
                 raise
             # Nobody cancelled it: the handler let a cancellation of its own escape.
+            return self._outcomes.failed(job, handler, error, _ran(slot))
+        except BaseException as error:  # The user's code: anything may come.
+            if _is_being_stopped():  # It broke on the way out: that is not what ended it.
+                return self._stopped(slot, job)
             return self._outcomes.failed(job, handler, error, _ran(slot))
         return self._outcomes.returned(job, handler, result, _ran(slot))
 
@@ -213,7 +223,9 @@ class Executor:
         slot.reason = None
         slot.started_at = started
         timeout_s = job.timeout_s if job.timeout_s is not None else handler.timeout_s
-        slot.deadline = float("inf") if timeout_s is None else started + timeout_s
+        if timeout_s is not None:
+            slot.deadline = started + timeout_s
+            self._timed()
         self._running[job.topic] = self._running.get(job.topic, 0) + 1
         self._inflight.start()
         labels = (job.topic, job.kind)
@@ -242,7 +254,15 @@ class Executor:
                     self._stop_slot(slot, "timeout")
             self._progress.progress()
             self._metrics.inbox_fill.set(self._inbox.fill)
-            await anyio.sleep(_SWEEP_S if self._inflight.running or self._is_closed else 1.0)
+            if self._is_closed or any(slot.deadline < float("inf") for slot in self._slots):
+                await anyio.sleep(_SWEEP_S)
+            else:
+                await self._timed.wait(1.0)
+
+
+def _is_being_stopped() -> bool:
+    """Whether somebody cancelled a scope around this, the slot's own or one above."""
+    return anyio.current_effective_deadline() == -float("inf")
 
 
 def _ran(slot: _Slot) -> float:

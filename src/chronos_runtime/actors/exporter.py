@@ -24,7 +24,6 @@ from chronos_runtime.metrics import Metrics
 
 _TICK_S = 1.0
 _SHUTDOWN_S = 0.05  # How long the event loop may wait for the server's thread to end.
-_SLOW_ACTORS_S = {"janitor": 60.0, "surveyor": 15.0, "heartbeater": 10.0, "listener": 10.0}
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ class Exporter:
             troubles.append("database: no answer lately")
         for name, actor in self._metrics.actors.items():
             age = now - actor.progressed_at
-            if not actor.is_resting and age > stale_s + _SLOW_ACTORS_S.get(name, 0.0):
+            if not actor.is_resting and age > stale_s + actor.interval_s:
                 troubles.append(f"{name}: no progress for {age:.0f} s")
         return troubles
 

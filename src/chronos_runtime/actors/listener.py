@@ -56,11 +56,18 @@ class Listener:
             )
         finally:
             self._set_up(False)
+            # Whoever rests trusting in us must look, and from now on at the poll floor.
+            self._returned()
+            self._due()
 
     def hear(self, channel: str, payload: str) -> None:
         """Handle one notification; an empty channel is the listener's own sign of life."""
-        self._progress.progress()
-        self._metrics.notifications.labels(channel or "probe").inc()
+        with self._progress.measure() as rows:
+            self._metrics.notifications.labels(channel or "probe").inc()
+            self._tell(channel, payload)
+            rows(1)
+
+    def _tell(self, channel: str, payload: str) -> None:
         match channel:
             case "chronos_ready":
                 self._ready()

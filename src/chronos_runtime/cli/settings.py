@@ -95,7 +95,11 @@ def mask_dsn(dsn: str) -> str:
     >>> mask_dsn("postgresql://ada:se/cr@t@db.example:5432/app?sslpassword=x&sslmode=require")
     'postgresql://ada:***@db.example:5432/app?sslpassword=***&sslmode=require'
     """
-    masked = re.sub(r"://([^@:/]*):.*@", r"://\1:***@", dsn, flags=re.DOTALL)
+    if not dsn:
+        return ""
+    if not re.match("postgres(ql)?://", dsn):
+        return "***"  # Not an address we could take apart.
+    masked = re.sub(r"://([^:/]*):.*@", r"://\1:***@", dsn, flags=re.DOTALL)
     if "@" not in masked:  # What stands in a port's place may be a password, wrongly written.
         masked = re.sub(r"://([^:/]*):(?!\d*([/?,]|$))[^?]*", r"://\1:***", masked)
     return re.sub(r"(?i)(password=)[^&\s]*", r"\1***", masked)
@@ -142,8 +146,10 @@ def _from_environment(environ: Mapping[str, str]) -> Layer:
             continue
         key = _VARIABLES.get(variable)
         if key is None:
-            near = _nearest(variable, _VARIABLES)
-            raise ConfigError(f"unknown environment variable {variable}{_hint(near)}")
+            known = {name.removeprefix(PREFIX) for name in {*_VARIABLES, *_NOT_SETTINGS}}
+            near = _nearest(variable.removeprefix(PREFIX), known)
+            hint = _hint(near and PREFIX + near)
+            raise ConfigError(f"unknown environment variable {variable}{hint}")
         if not value.strip():
             continue  # Compose files and charts pass on what was never set as empty.
         if key in layer and layer[key][0] != _of_text(key, value):

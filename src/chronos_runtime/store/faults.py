@@ -27,11 +27,28 @@ def is_transient(error: BaseException) -> bool:
     """Whether asking again later may help."""
     if isinstance(error, asyncpg.PostgresError):
         code = error.sqlstate or ""
-        return code in _TRANSIENT_CODES or code.startswith(_TRANSIENT_CLASSES)
+        return (
+            code in _TRANSIENT_CODES
+            or code.startswith(_TRANSIENT_CLASSES)
+            or _is_partition_attached_meanwhile(error)
+        )
     if isinstance(error, pg.TargetServerAttributeNotMatched):
         return True  # No host is writable just now: a failover is under way.
     # InterfaceError: asyncpg's own "connection is closed". OSError covers TimeoutError.
     return isinstance(error, asyncpg.InterfaceError | OSError)
+
+
+def _is_partition_attached_meanwhile(error: asyncpg.PostgresError) -> bool:
+    """An insert was on its way into the default partition when the day's own was attached.
+
+    Postgres reports that as a check violation (23514) without a constraint's name; the next try
+    is routed to the new partition.
+    """
+    return (
+        isinstance(error, pg.CheckViolationError)
+        and error.constraint_name is None
+        and str(error.table_name).startswith("job_history")
+    )
 
 
 def breaks_connection(error: BaseException) -> bool:

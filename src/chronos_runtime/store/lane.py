@@ -57,7 +57,10 @@ class Lane:
         )
 
     async def run(
-        self, statement: str, operation: Callable[[asyncpg.Connection], Awaitable[T]]
+        self,
+        statement: str,
+        operation: Callable[[asyncpg.Connection], Awaitable[T]],
+        deadline_s: float | None = None,
     ) -> T:
         """Run `operation` on a connection of this lane, as one uncancellable step."""
         started = time.monotonic()
@@ -67,7 +70,9 @@ class Lane:
                 await self._places.acquire()
             try:
                 with anyio.CancelScope(shield=True):
-                    result = await self._run_shielded(statement, operation)
+                    result = await self._run_shielded(
+                        statement, operation, deadline_s or self._deadline_s
+                    )
                 answered = True
                 return result
             finally:
@@ -78,19 +83,22 @@ class Lane:
             self._observe(statement, time.monotonic() - started, answered)
 
     async def _run_shielded(
-        self, statement: str, operation: Callable[[asyncpg.Connection], Awaitable[T]]
+        self,
+        statement: str,
+        operation: Callable[[asyncpg.Connection], Awaitable[T]],
+        deadline_s: float,
     ) -> T:
         try:
             connection = self._idle.pop() if self._idle else await self._connect()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise translate(error, statement) from error
         task = asyncio.ensure_future(operation(connection))
-        done, _ = await asyncio.wait({task}, timeout=self._deadline_s)
+        done, _ = await asyncio.wait({task}, timeout=deadline_s)
         if not done:
             connection.terminate()
             await asyncio.wait({task}, timeout=_CLOSE_S)
             task.cancel()
-            raise StoreUnavailable(f"{statement}: no answer within {self._deadline_s:g} s")
+            raise StoreUnavailable(f"{statement}: no answer within {deadline_s:g} s")
         failure = task.exception()
         if failure is None or not breaks_connection(failure):
             self._idle.append(connection)

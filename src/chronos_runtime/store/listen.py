@@ -10,15 +10,21 @@ import asyncpg
 from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.nudge import Nudge
 from chronos_runtime.store import Heard
+from chronos_runtime.store.faults import translate
+from chronos_runtime.store.lane import Connect
 
 CHANNELS = ("chronos_ready", "chronos_returned", "chronos_due", "chronos_cancel")
 PROBE_CHANNEL = "chronos_probe"
 
 
 async def listen(
-    connection: asyncpg.Connection, heard: Heard, *, probe_s: float, probe_deadline_s: float
+    connect: Connect, heard: Heard, *, probe_s: float, probe_deadline_s: float
 ) -> None:
     """Deliver notifications until the connection dies, which raises StoreUnavailable."""
+    try:
+        connection = await connect()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise translate(error, "listen") from error
     echoed = Nudge()
     lost = Nudge()
     # One probe channel per backend: a probe wakes nobody but its sender.

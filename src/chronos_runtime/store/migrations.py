@@ -18,7 +18,7 @@ from chronos_runtime.errors import (
     SchemaTooNew,
     StoreUnavailable,
 )
-from chronos_runtime.store.sql import Migration, migrations
+from chronos_runtime.store.sql import Migration, migrations, query
 
 SERVER_VERSION_MIN = 150000
 """`merge`, `nulls not distinct` and cheap template copies came with 15; the oldest we test."""
@@ -53,6 +53,8 @@ select exists (
 )
 """
 
+_DAYS_AHEAD = 3  # As the janitor's default.
+
 _VERSION = "select coalesce(max(number), 0) from chronos.migrations"
 
 
@@ -78,7 +80,11 @@ async def migrate(
     pending = list(migrations()[version:])
     if dry_run:
         return pending
-    return [m for m in pending if await _apply(connection, m, lock_timeout_s=lock_timeout_s)]
+    applied = [m for m in pending if await _apply(connection, m, lock_timeout_s=lock_timeout_s)]
+    # Before any job can end: outcomes on their way into the default partition fail when the
+    # partition of their day is attached under them. From now on the janitor works ahead.
+    await connection.fetch(query("make_partitions"), _DAYS_AHEAD)
+    return applied
 
 
 async def schema_version(connection: Connection) -> int:

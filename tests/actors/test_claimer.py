@@ -1,0 +1,606 @@
+"""The claimer leases what there is room for, looks everywhere in time, and never hoards."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio import wait_all_tasks_blocked
+
+from chronos_runtime.actors.claimer import Claimer
+from chronos_runtime.actors.executor import Executor
+from chronos_runtime.config import ClaimerConfig, ExecutorConfig, SupervisorConfig
+from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.ids import Worker
+from chronos_runtime.inflight import Inflight
+from chronos_runtime.job import Finish, Job, Outcome
+from chronos_runtime.metrics import Metrics
+from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.store import Wanted
+from chronos_runtime.supervisor import Supervisor
+from tests.actors.bench import DEADLINE_S, make_handler, on_both_loops, running, sample
+from tests.actors.flaky import After, Before, FlakyStore, Hold
+from tests.eventually import eventually
+from tests.store.world import FIRST, new_job
+
+pytestmark = on_both_loops
+
+AWAY = StoreUnavailable("away")
+CLAIMER_CLOCK = "chronos_runtime.actors.claimer.time"
+
+
+class WatchedStore(FlakyStore):
+    """Remembers what every claim asked for, and takes as long as it is told by `clock`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[Wanted]] = []
+        self.kinds: list[str] = []
+        self.clock: Clock | None = None
+        self.costs_s: list[float] = []
+        """How long the next claims take, by the claimer's clock."""
+
+    async def claim_jobs(
+        self,
+        token: UUID,
+        wanted: Sequence[Wanted],
+        *,
+        kinds: Sequence[str],
+        room: int,
+        lease_s: float,
+        claimed_at: float,
+    ) -> list[Job]:
+        self.asked.append([Wanted(one.topic, one.room, list(one.frontiers)) for one in wanted])
+        self.kinds = list(kinds)
+        if self.clock is not None and self.costs_s:
+            self.clock.now += self.costs_s.pop(0)
+        return await super().claim_jobs(
+            token, wanted, kinds=kinds, room=room, lease_s=lease_s, claimed_at=claimed_at
+        )
+
+    @property
+    def looks_behind(self) -> list[bool]:
+        """Which claims began at zero in all topics they asked for."""
+        return [not any(any(one.frontiers) for one in wanted) for wanted in self.asked]
+
+
+class Clock:
+    """The claimer's own clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Stand:
+    """A claimer on a store in memory; jobs it claims end when the test says so."""
+
+    def __init__(
+        self,
+        topics: Sequence[str] = ("default",),
+        *,
+        concurrency: int = 10,
+        limits: dict[str, int] | None = None,
+        capacity: int = 1_000,
+        hears: bool = False,
+        **config: Any,
+    ) -> None:
+        self.store = WatchedStore()
+        self.worker = Worker()
+        self.metrics = Metrics()
+        self.inflight = Inflight(capacity)
+        self.inbox: Mailbox[Job] = Mailbox(capacity)
+        self.outbox: Mailbox[Outcome] = Mailbox(capacity)
+        self.nudge = Nudge()
+        self.hears = hears
+        self.concurrency = concurrency
+        self.limits = limits or {}
+        self.claimer = Claimer(
+            ClaimerConfig(**({"poll_s": 3_600.0, "idle_poll_s": 3_600.0} | config)),
+            self.store,
+            self.inflight,
+            self.metrics,
+            worker=self.worker,
+            topics=topics,
+            kinds=["greet"],
+            concurrency=concurrency,
+            topic_concurrency=self.limits,
+            lease_s=30.0,
+            inbox=self.inbox,
+            nudge=self.nudge,
+            hears=lambda: self.hears,
+        )
+
+    async def enqueue(self, count: int = 1, **changes: Any) -> list[UUID]:
+        jobs = [new_job(**changes) for _ in range(count)]
+        await self.store.enqueue_jobs(jobs)
+        return [job.id for job in jobs]
+
+    async def taken(self, count: int) -> list[Job]:
+        """The next jobs in the inbox, at least `count`."""
+        jobs: list[Job] = []
+        with anyio.fail_after(DEADLINE_S):
+            while len(jobs) < count:
+                jobs += await self.inbox.take()
+        return jobs
+
+    async def end(self, *jobs: Job) -> None:
+        """Run jobs to their end, as executor and reporter do."""
+        for job in jobs:
+            self.inflight.start()
+            self.inflight.stop(job)
+        await self.store.finish_jobs([Finish(job, "succeeded", 0.1) for job in jobs])
+        self.inflight.settle([job.id for job in jobs])
+
+    def executor(self, leave: anyio.Event) -> Executor:
+        """An executor whose handlers stay until `leave` is set."""
+
+        async def wait(job: Job, payload: object) -> None:
+            await leave.wait()
+
+        return Executor(
+            ExecutorConfig(concurrency=self.concurrency, topic_concurrency=self.limits),
+            {"greet": make_handler(wait, kind="greet")},
+            self.inflight,
+            self.metrics,
+            worker=self.worker.name,
+            inbox=self.inbox,
+            outbox=self.outbox,
+            room=self.nudge,
+        )
+
+    async def supervised(self) -> None:
+        config = SupervisorConfig(backoff_s=0.0001, backoff_max_s=0.0001)
+        await Supervisor(config, self.metrics).run(self.claimer)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time stands still for the claimer until the test moves it."""
+    clock = Clock()
+    monkeypatch.setattr(CLAIMER_CLOCK, SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+@pytest.mark.parametrize("concurrency", [4, 100])
+async def test_slow_jobs_are_not_hoarded(concurrency: int) -> None:
+    stand = Stand(concurrency=concurrency)
+    await stand.enqueue(2_000)
+    leave = anyio.Event()
+    async with running(stand.claimer.run), running(stand.executor(leave).run):
+        await eventually(lambda: stand.inflight.running == concurrency)
+        for _ in range(5):
+            stand.nudge()
+            await wait_all_tasks_blocked()
+            assert stand.inflight.queued <= concurrency / 10
+
+
+async def test_fast_jobs_come_in_batches_larger_than_the_slots() -> None:
+    stand = Stand(concurrency=5)
+    await stand.enqueue(900)
+    leave = anyio.Event()
+    leave.set()
+
+    async def settle() -> None:
+        while outcomes := await stand.outbox.take():
+            stand.inflight.settle([one.job.id for one in outcomes])
+            stand.nudge()
+
+    async with (
+        running(stand.executor(leave).run),
+        running(settle),
+        running(stand.claimer.run),
+    ):
+        await eventually(lambda: stand.inflight.settled == 900)
+    assert max(stand.store.calls["claim_jobs"]) > 25
+    assert stand.metrics.claimed.value("default", "greet") == 900
+
+
+async def test_a_claim_asks_for_as_much_as_there_is_room() -> None:
+    stand = Stand(concurrency=7)
+    await stand.enqueue(20)
+    async with running(stand.claimer.run):
+        jobs = await stand.taken(7)
+        await wait_all_tasks_blocked()
+        assert stand.store.calls["claim_jobs"] == [7]
+        stand.inflight.start()
+        stand.inflight.stop(jobs[0])  # One slot is free; nobody knows yet how fast they become so.
+        stand.nudge()
+        await stand.taken(1)
+    assert (len(jobs), stand.store.kinds) == (7, ["greet"])
+
+
+async def test_no_more_is_claimed_than_the_registry_has_room_for() -> None:
+    stand = Stand(concurrency=100, capacity=5)
+    await stand.enqueue(20)
+    async with running(stand.claimer.run):
+        jobs = await stand.taken(5)
+        await wait_all_tasks_blocked()
+        stand.nudge()
+        await wait_all_tasks_blocked()
+        assert len(stand.inflight) == 5
+        await stand.end(*jobs)
+        stand.nudge()
+        await stand.taken(5)
+
+
+async def test_no_claim_is_larger_than_a_batch() -> None:
+    stand = Stand(concurrency=100, batch_max=8)
+    await stand.enqueue(20)
+    async with running(stand.claimer.run):
+        await stand.taken(20)
+    assert stand.store.calls["claim_jobs"][:3] == [8, 8, 8]
+
+
+async def test_a_topic_with_a_limit_is_claimed_up_to_it_and_not_ahead() -> None:
+    stand = Stand(["narrow", "wide"], limits={"narrow": 2})
+    await stand.enqueue(20, topic="narrow")
+    await stand.enqueue(4, topic="wide")
+    async with running(stand.claimer.run):
+        jobs = await stand.taken(6)
+        await wait_all_tasks_blocked()
+        assert sorted(job.topic for job in jobs) == ["narrow"] * 2 + ["wide"] * 4
+        await stand.end(next(job for job in jobs if job.topic == "narrow"))
+        stand.nudge()
+        [more] = await stand.taken(1)
+        assert more.topic == "narrow"
+
+
+class ListeningNudge(Nudge):
+    """Remembers how long its waiter was ready to wait, and wakes it only by a nudge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        assert timeout_s is not None
+        self.waits.append(timeout_s)
+        return await super().wait()
+
+
+def listen_to(stand: Stand) -> ListeningNudge:
+    stand.nudge = stand.claimer._nudge = ListeningNudge()
+    return stand.nudge
+
+
+async def test_a_claimer_whose_topics_are_all_at_their_limit_rests() -> None:
+    stand = Stand(["narrow"], limits={"narrow": 2}, poll_s=0.5)
+    nudge = listen_to(stand)
+    await stand.enqueue(20, topic="narrow")
+    async with running(stand.claimer.run):
+        await stand.taken(2)
+        await wait_all_tasks_blocked()
+        stand.claimer.look_behind()
+        await wait_all_tasks_blocked()
+    assert stand.store.calls["claim_jobs"] == [10]
+    assert nudge.waits == [0.5, 0.5]
+    assert stand.metrics.actors["claimer"].is_resting
+
+
+@pytest.mark.parametrize("order", [["a", "b", "c"], ["c", "a", "b"]])
+async def test_topics_take_turns_when_there_is_room_for_one_job(order: list[str]) -> None:
+    stand = Stand(order)
+    for topic in order:
+        await stand.enqueue(10, topic=topic)
+    for _ in range(9):
+        assert await stand.claimer.claim_once(1) == 1
+    topics = [job.topic for job in await stand.taken(9)]
+    assert sorted(topics[:3]) == ["a", "b", "c"]
+    assert topics == topics[:3] * 3
+
+
+async def test_a_claim_goes_on_where_the_last_one_ended() -> None:
+    stand = Stand()
+    await stand.enqueue(3, priority=2)
+    await stand.enqueue(3, priority=7)
+    for _ in range(3):
+        await stand.claimer.claim_once(2)
+    seqs = [job.seq for job in await stand.taken(6)]
+    assert stand.store.looks_behind == [True, False, False]
+    [wanted] = stand.store.asked[-1]
+    assert (wanted.frontiers[2], wanted.frontiers[7]) == (seqs[2], seqs[3])
+    assert not any(wanted.frontiers[:2])
+
+
+async def test_what_returns_behind_the_frontier_is_looked_for(clock: Clock) -> None:
+    stand = Stand()
+    await stand.enqueue(10)
+    await stand.claimer.claim_once(4)
+    first, *_ = await stand.taken(4)
+    await stand.store.release_claim(first.lease_token)
+    await stand.claimer.claim_once(1)
+    [ahead] = await stand.taken(1)
+    assert ahead.seq > first.seq  # Nobody said that something came back.
+    stand.inflight.unqueue([first])
+    stand.inflight.settle([first.id])
+    stand.claimer.look_behind()
+    assert await stand.nudge.wait(0.0)
+    await stand.claimer.claim_once(1)
+    [again] = await stand.taken(1)
+    assert again.id == first.id
+
+
+async def test_a_look_behind_that_is_wanted_during_a_claim_is_not_forgotten(clock: Clock) -> None:
+    stand = Stand()
+    await stand.enqueue(10)
+    slow = anyio.Event()
+    stand.store.fail("claim_jobs", Hold(slow))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stand.claimer.claim_once, 1)
+        await wait_all_tasks_blocked()
+        stand.claimer.look_behind()
+        slow.set()
+    await stand.claimer.claim_once(1)
+    await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True, True, False]
+
+
+async def test_a_look_behind_that_failed_is_tried_again(clock: Clock) -> None:
+    stand = Stand()
+    await stand.enqueue(10)
+    stand.store.fail("claim_jobs", Before(AWAY))
+    with pytest.raises(StoreUnavailable):
+        await stand.claimer.claim_once(1)
+    await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True, True]
+
+
+async def test_a_look_behind_needs_no_reason_after_a_while(clock: Clock) -> None:
+    stand = Stand(rescan_s=5.0)
+    await stand.enqueue(10)
+    for seconds in (0.0, 1.0, 4.0, 0.1, 1.0):
+        clock.now += seconds
+        await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True, False, False, True, False]
+    assert sample(stand.metrics, "chronos_claimer_rescans_total") == 2
+
+
+@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.01, 0.5), (0.1, 5.0), (60.0, 10.0)])
+async def test_looking_behind_takes_a_fiftieth_of_the_time(
+    clock: Clock, cost_s: float, pause_s: float
+) -> None:
+    """And a single look that met a slow network blinds nobody for minutes."""
+    stand = Stand()
+    stand.store.clock, stand.store.costs_s = clock, [cost_s]
+    await stand.enqueue(10)
+    await stand.claimer.claim_once(1)
+    for part in (0.3, 0.6):
+        clock.now += part * pause_s
+        stand.claimer.look_behind()
+        await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True, False, False]
+    clock.now += 0.2 * pause_s
+    await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind[-1]
+
+
+async def test_new_jobs_are_found_while_looking_behind_is_too_dear(clock: Clock) -> None:
+    stand = Stand(poll_s=0.5)
+    nudge = listen_to(stand)
+    stand.store.clock, stand.store.costs_s = clock, [1.0]
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        stand.claimer.look_behind()
+        await wait_all_tasks_blocked()
+    assert nudge.waits[-1] == 0.5  # Not the ten seconds until looking behind is affordable.
+
+
+async def test_a_short_claim_looks_behind_before_it_rests() -> None:
+    stand = Stand()
+    await stand.enqueue(3)
+    async with running(stand.claimer.run):
+        await stand.taken(3)
+        await wait_all_tasks_blocked()
+        before = len(stand.store.asked)
+        await stand.enqueue(1)
+        stand.nudge()
+        await stand.taken(1)
+        await eventually(lambda: len(stand.store.asked) == before + 2)
+        await wait_all_tasks_blocked()
+    assert stand.store.looks_behind[before:] == [False, True]
+
+
+async def test_an_idle_claimer_asks_once_to_be_notified(clock: Clock) -> None:
+    stand = Stand(["a", "b"], hears=True)
+    listen_to(stand)
+    async with running(stand.claimer.run):
+        for _ in range(5):
+            stand.nudge()
+            await wait_all_tasks_blocked()
+            clock.now += 10.0
+        assert stand.store.calls["mark_idle"] == [2]
+        clock.now += 61.0
+        for _ in range(4):
+            stand.nudge()
+            await wait_all_tasks_blocked()
+    assert stand.store.calls["mark_idle"] == [2, 2]
+
+
+async def test_an_idle_claimer_looks_once_more_after_it_asked_to_be_notified() -> None:
+    """What was enqueued between the empty claim and the mark notified nobody."""
+    stand = Stand(hears=True)
+    marked = anyio.Event()
+    stand.store.fail("mark_idle", Hold(marked))
+    async with running(stand.claimer.run):
+        await eventually(lambda: stand.store.calls["mark_idle"])
+        await stand.enqueue(1)
+        marked.set()
+        await stand.taken(1)
+
+
+async def test_who_hears_nothing_does_not_ask_to_be_notified(clock: Clock) -> None:
+    stand = Stand(hears=False)
+    listen_to(stand)
+    async with running(stand.claimer.run):
+        for _ in range(5):
+            stand.nudge()
+            await wait_all_tasks_blocked()
+            clock.now += 100.0
+    assert stand.store.calls["mark_idle"] == []
+
+
+async def test_notifications_are_called_off_under_load(clock: Clock) -> None:
+    stand = Stand(hears=True, concurrency=1)
+    listen_to(stand)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        assert stand.store.calls["mark_idle"] == [1]
+        await stand.enqueue(10)
+        for _ in range(4):
+            stand.nudge()
+            await stand.end(*await stand.taken(1))
+            clock.now += 0.9
+            assert stand.store.calls["unmark_idle"] == [] or clock.now > 1_002
+        await wait_all_tasks_blocked()
+    assert stand.store.calls["unmark_idle"] == [1]
+
+
+async def test_new_jobs_wake_an_idle_claimer_that_hears() -> None:
+    stand = Stand(hears=True)
+
+    def heard(channel: str, payload: str) -> None:
+        if channel == "chronos_ready":
+            stand.nudge()
+
+    async def listen() -> None:
+        await stand.store.listen(heard, probe_s=3_600, probe_deadline_s=3_600)
+
+    async with running(listen), running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        for _ in range(3):
+            await stand.enqueue(1)
+            await stand.end(*await stand.taken(1))
+            await wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize(("hears", "expected"), [(True, 10.0), (False, 0.5)])
+async def test_who_hears_polls_slowly_and_who_does_not_polls_fast(
+    clock: Clock, hears: bool, expected: float
+) -> None:
+    stand = Stand(hears=hears, poll_s=0.5, idle_poll_s=10.0)
+    nudge = listen_to(stand)
+    async with running(stand.claimer.run):
+        for _ in range(4):
+            await wait_all_tasks_blocked()
+            stand.nudge()
+        await wait_all_tasks_blocked()
+    assert max(nudge.waits) == expected
+
+
+async def test_without_any_notification_the_poll_floor_finds_new_jobs() -> None:
+    stand = Stand(poll_s=0.01)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        await stand.enqueue(1)
+        await stand.taken(1)
+
+
+async def test_a_claim_whose_reply_was_lost_is_given_back_before_the_next_one() -> None:
+    stand = Stand()
+    ids = await stand.enqueue(3)
+    stand.store.fail("claim_jobs", After(AWAY))
+    async with running(stand.supervised):
+        jobs = await stand.taken(3)
+    assert stand.store.calls["release_claim"] == [1]
+    assert sorted(job.id for job in jobs) == sorted(ids)
+    assert {job.attempt for job in jobs} == {1}
+    stand.inflight.check()
+
+
+async def test_a_lost_claim_is_not_forgotten_while_the_outage_lasts() -> None:
+    stand = Stand()
+    await stand.enqueue(3)
+    stand.store.fail("claim_jobs", After(AWAY))
+    stand.store.fail("release_claim", *[Before(AWAY)] * 5, After(AWAY))
+    async with running(stand.supervised):
+        jobs = await stand.taken(3)
+    assert {job.attempt for job in jobs} == {1}
+    assert len(stand.store.calls["release_claim"]) == 7
+
+
+async def test_every_claim_bears_a_token_of_its_own() -> None:
+    stand = Stand()
+    await stand.enqueue(4)
+    for _ in range(4):
+        await stand.claimer.claim_once(1)
+    tokens = [job.lease_token for job in await stand.taken(4)]
+    assert len(set(tokens)) == 4
+    assert all(stand.worker.id < token <= stand.worker.last_token for token in tokens)
+
+
+@pytest.mark.parametrize("gate", ["closed", "*"])
+async def test_a_paused_topic_is_not_claimed_until_it_is_resumed(gate: str) -> None:
+    stand = Stand(["closed", "open"])
+    await stand.enqueue(2, topic="closed")
+    await stand.enqueue(2, topic="open")
+    await stand.store.set_paused(gate, True)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        claimed = [job.topic for job in await stand.taken(2)] if gate == "closed" else []
+        assert claimed == ["open"] * len(claimed)
+        assert stand.inflight.claimed == len(claimed)
+        await stand.store.set_paused(gate, False)
+        stand.claimer.look_behind()
+        topics = [job.topic for job in await stand.taken(2 if claimed else 4)]
+        assert topics.count("closed") == 2
+
+
+async def test_jobs_of_other_kinds_are_left_alone() -> None:
+    stand = Stand()
+    await stand.enqueue(2, kind="somebody else's")
+    [ours] = await stand.enqueue(1)
+    assert await stand.claimer.claim_once(10) == 1
+    [job] = await stand.taken(1)
+    assert job.id == ours
+
+
+async def test_a_job_whose_old_attempt_still_runs_here_is_given_back(clock: Clock) -> None:
+    now = 1_800_000_000.0
+    stand = Stand()
+    stand.store._clock = lambda: now
+    [id] = await stand.enqueue(1)
+    await stand.claimer.claim_once(1)
+    await stand.taken(1)
+    now += 31.0
+    await stand.store.reap_jobs(limit=1, after=FIRST)
+    stand.claimer.look_behind()
+    await stand.claimer.claim_once(1)
+    assert (len(stand.inbox), len(stand.inflight)) == (0, 1)
+    record = (await stand.store.get_jobs([id]))[id]
+    assert (record.state, record.attempt, record.lease_token) == ("scheduled", 1, None)
+
+
+async def test_enough_in_the_queue_means_no_claim() -> None:
+    stand = Stand(concurrency=3)
+    await stand.enqueue(10)
+    async with running(stand.claimer.run):
+        await stand.taken(3)
+        for _ in range(5):
+            stand.nudge()
+            await wait_all_tasks_blocked()
+    assert stand.store.calls["claim_jobs"] == [3]
+    assert stand.metrics.actors["claimer"].is_resting
+
+
+async def test_a_claim_cancelled_at_any_step_loses_no_job() -> None:
+    """Each job is in the registry and the inbox, or still ready, or its claim is known."""
+    for steps in range(6):
+        stand = Stand()
+        await stand.enqueue(3)
+
+        async def stop_after(steps: int, scope: anyio.CancelScope) -> None:
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_after, steps, tasks.cancel_scope)
+            await stand.claimer.run()
+        depths = {one.state: one.jobs for one in await stand.store.survey_topics(100)}
+        assert depths.get("running", 0) == len(stand.inflight) == len(stand.inbox)

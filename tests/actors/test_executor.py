@@ -1,0 +1,279 @@
+"""The executor runs what it is given, as much at once as it may, and loses nothing on the way."""
+
+from collections import Counter
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio import wait_all_tasks_blocked
+
+from chronos_runtime.config import SupervisorConfig
+from chronos_runtime.job import Job, Outcome, Return
+from chronos_runtime.supervisor import Supervisor
+from tests.actors.bench import (
+    DEADLINE_S,
+    ExecutorBench,
+    ends,
+    make_handler,
+    make_job,
+    make_jobs,
+    on_both_loops,
+    restarts,
+    running,
+)
+from tests.eventually import eventually
+
+pytestmark = on_both_loops
+
+
+class Crowd:
+    """A handler that counts who runs at once and lets nobody go before `leave` is set."""
+
+    def __init__(self) -> None:
+        self.leave = anyio.Event()
+        self.started: list[Job] = []
+        self.present: Counter[str] = Counter()
+        self.peaks: Counter[str] = Counter()
+        self.handler = make_handler(self._wait)
+
+    async def _wait(self, job: Job, payload: object) -> None:
+        self.started.append(job)
+        for name in (job.topic, "all"):
+            self.present[name] += 1
+            self.peaks[name] = max(self.peaks[name], self.present[name])
+        try:
+            await self.leave.wait()
+            await anyio.lowlevel.checkpoint()
+        finally:
+            self.present.subtract([job.topic, "all"])
+
+
+async def test_no_more_handlers_run_at_once_than_allowed() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=3)
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(10))
+        await wait_all_tasks_blocked()
+        assert len(crowd.started) == 3
+        crowd.leave.set()
+        assert ends(await bench.outcomes(10)) == ["succeeded"] * 10
+    assert crowd.peaks["all"] == 3
+
+
+async def test_a_topic_runs_no_more_at_once_than_its_limit() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=5, topic_concurrency={"narrow": 2})
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(6, topic="narrow"), *make_jobs(6, topic="wide"))
+        await wait_all_tasks_blocked()
+        assert crowd.present == {"narrow": 2, "wide": 3, "all": 5}
+        crowd.leave.set()
+        await bench.outcomes(12)
+    assert crowd.peaks["narrow"] == 2
+
+
+async def test_a_topic_at_its_limit_goes_on_when_one_of_its_jobs_ends() -> None:
+    leave = {topic: anyio.Event() for topic in ("narrow", "wide")}
+    started: list[Job] = []
+
+    async def wait(job: Job, payload: object) -> None:
+        started.append(job)
+        await leave[job.topic].wait()
+
+    bench = ExecutorBench(wait, concurrency=3, topic_concurrency={"narrow": 1})
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(3, topic="narrow"), *make_jobs(1, topic="wide"))
+        await wait_all_tasks_blocked()
+        assert Counter(job.topic for job in started) == {"narrow": 1, "wide": 1}
+        leave["narrow"].set()
+        outcomes = await bench.outcomes(3)
+        assert {one.job.topic for one in outcomes} == {"narrow"}
+
+
+async def test_topics_take_turns() -> None:
+    order: list[str] = []
+
+    async def note(job: Job, payload: object) -> None:
+        order.append(job.topic)
+
+    bench = ExecutorBench(note, concurrency=1)
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(4, topic="a"), *make_jobs(2, topic="b"), *make_jobs(1, topic="c"))
+        await bench.outcomes(7)
+    assert order == ["a", "b", "c", "a", "b", "a", "a"]
+
+
+async def test_jobs_of_a_topic_start_in_the_order_they_were_claimed() -> None:
+    order: list[int] = []
+
+    async def note(job: Job, payload: object) -> None:
+        order.append(job.seq)
+
+    bench = ExecutorBench(note, concurrency=1)
+    async with running(bench.executor.run):
+        for batch in (range(5), range(5, 30)):
+            bench.give(*(make_job(seq=seq) for seq in batch))
+        await bench.outcomes(30)
+    assert order == list(range(30))
+
+
+async def test_a_resting_slot_wakes_for_each_new_job() -> None:
+    async def do_nothing(job: Job, payload: object) -> None: ...
+
+    bench = ExecutorBench(do_nothing, concurrency=4)
+    async with running(bench.executor.run):
+        for _ in range(20):
+            bench.give(make_job())
+            assert ends(await bench.outcomes(1)) == ["succeeded"]
+
+
+@pytest.mark.parametrize("concurrency", [1, 10])
+async def test_handlers_that_never_wait_let_the_loop_breathe(concurrency: int) -> None:
+    async def do_nothing(job: Job, payload: object) -> None: ...
+
+    bench = ExecutorBench(do_nothing, concurrency=concurrency)
+    breaths = 0
+
+    async def breathe() -> None:
+        nonlocal breaths
+        while True:
+            await anyio.lowlevel.checkpoint()
+            breaths += 1
+
+    async with running(bench.executor.run), running(breathe):
+        bench.give(*make_jobs(10_000))
+        await eventually(lambda: len(bench.outbox) == 10_000)
+    # Every slot runs eight jobs between two looks at the loop.
+    assert breaths >= 10_000 / 8 / concurrency / 2
+
+
+async def test_the_claimer_hears_that_there_is_room_when_the_queue_runs_low() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=1)
+    bench.inflight.low_water = 1
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(4))
+        await wait_all_tasks_blocked()
+        assert not await bench.room.wait(0)  # Three are queued: that is more than one.
+        crowd.leave.set()
+        await bench.outcomes(4)
+        assert await bench.room.wait(0)
+
+
+async def test_starts_waits_and_runs_are_counted_by_topic_and_kind() -> None:
+    async def do_nothing(job: Job, payload: object) -> None: ...
+
+    bench = ExecutorBench(do_nothing)
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(3, topic="mail", wait_s=1_000_000.0))
+        await bench.outcomes(3)
+    assert bench.metrics.started.value("mail", "work") == 3
+    samples = {
+        (sample.name, sample.labels.get("le")): sample.value
+        for family in bench.metrics.registry.collect()
+        for sample in family.samples
+        if sample.labels.get("topic") == "mail"
+    }
+    assert samples["chronos_executor_wait_seconds_count", None] == 3
+    assert samples["chronos_executor_wait_seconds_bucket", "3600.0"] == 0  # They waited for days.
+    assert samples["chronos_executor_run_seconds_bucket", "1.0"] == 3
+
+
+async def test_when_the_inbox_closes_what_runs_ends_and_what_waits_is_given_back() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=2)
+    jobs = make_jobs(5)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.executor.run)
+        bench.give(*jobs)
+        await eventually(lambda: bench.inflight.running == 2)
+        bench.inbox.close()
+        released = await bench.outcomes(3)
+        assert ends(released) == ["release"] * 3
+        assert [one.job for one in released] == jobs[2:]
+        assert all(isinstance(one, Return) and one.gives_back for one in released)
+        crowd.leave.set()
+        assert ends(await bench.outcomes(2)) == ["succeeded"] * 2
+    assert (bench.inflight.settled, len(bench.inflight)) == (5, 0)
+
+
+async def test_an_idle_executor_returns_when_its_inbox_closes() -> None:
+    async def do_nothing(job: Job, payload: object) -> None: ...
+
+    bench = ExecutorBench(do_nothing, concurrency=3)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.executor.run)
+        await wait_all_tasks_blocked()
+        closed_at = anyio.current_time()
+        bench.inbox.close()
+    assert anyio.current_time() - closed_at < 0.5
+
+
+async def test_a_drain_deadline_interrupts_every_running_job() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=3)
+    async with running(bench.executor.run) as scope:
+        bench.give(*make_jobs(5))
+        await eventually(lambda: bench.inflight.running == 3)
+        scope.cancel()
+    outcomes = await bench.outcomes(5)
+    assert Counter(ends(outcomes)) == {"interrupt": 3, "release": 2}
+    interrupted = [one for one in outcomes if ends([one]) == ["interrupt"]]
+    assert all("shut down" in (one.error or "") for one in interrupted)
+    assert len(bench.inflight) == 0
+
+
+class BrokenGauge:
+    """Raises when it is set for the n-th time: a bug inside the executor's own tasks."""
+
+    def __init__(self, breaks_at: int) -> None:
+        self._left = breaks_at
+
+    def set(self, value: float) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise RuntimeError("the gauge broke")
+
+
+async def test_a_crash_inside_the_executor_gives_its_jobs_back() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=2)
+    bench.metrics.inbox_fill = BrokenGauge(2)  # type: ignore[assignment]
+    bench.give(*make_jobs(5, timeout_s=100.0))
+    with anyio.fail_after(DEADLINE_S), pytest.raises(ExceptionGroup):
+        await bench.executor.run()
+    outcomes = await bench.outcomes(5)
+    assert Counter(ends(outcomes)) == {"interrupt": 2, "release": 3}
+    assert (bench.inflight.claimed, bench.inflight.settled) == (5, 5)
+
+
+async def test_an_executor_that_was_restarted_serves_on() -> None:
+    async def do_nothing(job: Job, payload: object) -> None: ...
+
+    bench = ExecutorBench(do_nothing, concurrency=2)
+    bench.metrics.inbox_fill = BrokenGauge(2)  # type: ignore[assignment]
+    supervisor = Supervisor(SupervisorConfig(backoff_s=0.001), bench.metrics)
+
+    async def supervised() -> None:
+        await supervisor.run(bench.executor)
+
+    came: list[Outcome] = []
+    async with running(supervised):
+        while restarts(bench.metrics, "executor") < 1:
+            bench.give(make_job(timeout_s=100.0))
+            came += await bench.outcomes(1)
+        bench.give(*make_jobs(3))
+        came += await bench.outcomes(3)
+    assert bench.inflight.claimed == len(came)
+
+
+async def test_what_is_in_the_inbox_during_a_crash_is_served_after_it() -> None:
+    async def do_nothing(job: Job, payload: object) -> None: ...
+
+    bench = ExecutorBench(do_nothing)
+    async with running(bench.executor.run) as scope:
+        await wait_all_tasks_blocked()
+        scope.cancel()  # Before the executor comes to look.
+        bench.give(*make_jobs(3))
+    async with running(bench.executor.run):
+        assert ends(await bench.outcomes(3)) == ["succeeded"] * 3

@@ -1,0 +1,223 @@
+"""A TCP proxy before Postgres that loses replies, falls silent, and goes away.
+
+It understands just enough of the wire protocol to know which prepared statement a reply belongs
+to: a frontend's Parse names a statement, its Bind runs one, and the backend's ReadyForQuery
+says that the work is done, committed, and only the news of it is still on its way.
+"""
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+from anyio.abc import TaskGroup
+
+CHUNK_BYTES = 65_536
+HEADER_BYTES = 5  # One byte of type, four of length; the length counts itself, not the type.
+
+DATA_ROW, READY_FOR_QUERY = b"D", b"Z"
+PARSE, BIND = b"P", b"B"
+
+
+@dataclass
+class Swallower:
+    """Loses the reply of some of the runs of one statement that returned rows."""
+
+    mark: str
+    """A piece of the statement's text that no other has."""
+    nth: Collection[int]
+    """Which runs, counted from 1."""
+    runs: int = 0
+    swallowed: int = 0
+
+    def swallows(self, *, has_rows: bool) -> bool:
+        """Count one run; whether its reply is lost."""
+        if not has_rows:
+            return False
+        self.runs += 1
+        if self.runs not in self.nth:
+            return False
+        self.swallowed += 1
+        return True
+
+
+@dataclass
+class Conversation:
+    """One connection through the proxy."""
+
+    client: tuple[StreamReader, StreamWriter]
+    server: tuple[StreamReader, StreamWriter]
+    is_started: bool = False
+    unread: bytearray = field(default_factory=bytearray)
+    """What the client has sent of a message that is not complete."""
+    statements: dict[bytes, Swallower] = field(default_factory=dict)
+    watching: Swallower | None = None
+    """Set while the reply to a statement of interest is awaited."""
+
+
+class Proxy:
+    """Stands between workers and a server that listens on a Unix socket."""
+
+    def __init__(self, socket_path: str, database: str, tasks: TaskGroup) -> None:
+        self.port = 0
+        self._socket_path = socket_path
+        self._database = database
+        self._tasks = tasks
+        self._swallowers: list[Swallower] = []
+        self._scopes: set[anyio.CancelScope] = set()
+        self._flows = anyio.Event()
+        self._flows.set()
+        self._accepts = True
+
+    @property
+    def dsn(self) -> str:
+        """The database, through this proxy."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{self._database}?sslmode=disable"
+
+    def swallow(self, mark: str, nth: Collection[int]) -> Swallower:
+        """Lose the reply of the nth runs of a statement, then cut its connection."""
+        swallower = Swallower(mark, nth)
+        self._swallowers.append(swallower)
+        return swallower
+
+    def fall_silent(self) -> None:
+        """Take no byte from anybody; connections stay, new ones are accepted and hang."""
+        self._flows = anyio.Event()
+
+    def speak_again(self) -> None:
+        self._flows.set()
+
+    def refuse_new(self) -> None:
+        """Close new connections at once; those there are go on."""
+        self._accepts = False
+
+    def go_away(self) -> None:
+        """Refuse new connections and cut those there are."""
+        self._accepts = False
+        for scope in self._scopes:
+            scope.cancel()
+
+    def come_back(self) -> None:
+        self._accepts = True
+
+    def accept(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Somebody connects."""
+        if self._accepts:
+            self._tasks.start_soon(self._serve, reader, writer)
+        else:
+            writer.transport.abort()
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """One connection's life: it ends when either side does, or when it is cut."""
+        server = await asyncio.open_unix_connection(self._socket_path)
+        talk = Conversation((reader, writer), server)
+        try:
+            async with anyio.create_task_group() as pumps:
+                self._scopes.add(pumps.cancel_scope)
+                pumps.start_soon(self._pump, pumps.cancel_scope, self._to_server, talk)
+                pumps.start_soon(self._pump, pumps.cancel_scope, self._to_client, talk)
+        finally:
+            self._scopes.discard(pumps.cancel_scope)
+            for side in (talk.client, talk.server):
+                side[1].transport.abort()
+
+    async def _pump(
+        self,
+        scope: anyio.CancelScope,
+        carry: Callable[[Conversation], Awaitable[bool]],
+        talk: Conversation,
+    ) -> None:
+        try:
+            while await carry(talk):
+                pass
+        except OSError:
+            pass  # The other side broke off: so do we.
+        scope.cancel()
+
+    async def _to_server(self, talk: Conversation) -> bool:
+        """Carry one chunk; False at the end."""
+        chunk = await self._receive(talk.client)
+        talk.unread += chunk
+        self._note_statements(talk, talk.unread)
+        await _send(talk.server, chunk)
+        return chunk != b""
+
+    async def _to_client(self, talk: Conversation) -> bool:
+        """Carry one chunk, or one whole reply that may have to be lost; False at the end."""
+        chunk = await self._receive(talk.server)
+        if talk.watching is not None:
+            chunk = await self._whole_reply(talk, talk.watching, chunk)
+        await _send(talk.client, chunk)
+        return chunk != b""
+
+    async def _receive(self, side: tuple[StreamReader, StreamWriter]) -> bytes:
+        await self._flows.wait()
+        chunk = await side[0].read(CHUNK_BYTES)
+        await self._flows.wait()  # Silence may have fallen meanwhile.
+        return chunk
+
+    def _note_statements(self, talk: Conversation, buffer: bytearray) -> None:
+        if not talk.is_started:  # The first message has no type byte.
+            length = int.from_bytes(buffer[:4])
+            if len(buffer) < max(length, 4):
+                return
+            del buffer[:length]
+            talk.is_started = True
+        for kind, body in _messages(buffer):
+            if kind == PARSE:
+                name, text, _ = body.split(b"\0", 2)
+                talk.statements.pop(name, None)
+                for swallower in self._swallowers:
+                    if swallower.mark.encode() in text:
+                        talk.statements[name] = swallower
+            elif kind == BIND:
+                _, name, _ = body.split(b"\0", 2)
+                talk.watching = talk.statements.get(name)
+
+    async def _whole_reply(self, talk: Conversation, swallower: Swallower, chunk: bytes) -> bytes:
+        """Hold a reply back until it is complete; nothing, if it is to be lost."""
+        whole, unread, has_rows = bytearray(chunk), bytearray(chunk), False
+        while chunk:
+            for kind, _ in _messages(unread):
+                has_rows |= kind == DATA_ROW
+                if kind == READY_FOR_QUERY:
+                    talk.watching = None
+                    return b"" if swallower.swallows(has_rows=has_rows) else bytes(whole)
+            chunk = await self._receive(talk.server)
+            whole += chunk
+            unread += chunk
+        return b""
+
+
+async def _send(side: tuple[StreamReader, StreamWriter], chunk: bytes) -> None:
+    side[1].write(chunk)
+    await side[1].drain()
+
+
+def _messages(buffer: bytearray) -> list[tuple[bytes, bytes]]:
+    """Take the complete messages off the front of a buffer."""
+    messages = []
+    while len(buffer) >= HEADER_BYTES:
+        end = 1 + int.from_bytes(buffer[1:HEADER_BYTES])
+        if len(buffer) < end:
+            break
+        messages.append((bytes(buffer[:1]), bytes(buffer[HEADER_BYTES:end])))
+        del buffer[:end]
+    return messages
+
+
+@asynccontextmanager
+async def open_proxy(dsn: str) -> AsyncIterator[Proxy]:
+    """A proxy to the database of `dsn`, which must name a Unix socket."""
+    address = urlsplit(dsn)
+    options = parse_qs(address.query)
+    socket_path = f"{options['host'][0]}/.s.PGSQL.{options['port'][0]}"
+    async with anyio.create_task_group() as tasks:
+        proxy = Proxy(socket_path, address.path.lstrip("/"), tasks)
+        async with await asyncio.start_server(proxy.accept, "127.0.0.1", 0) as server:
+            proxy.port = server.sockets[0].getsockname()[1]
+            yield proxy
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,142 @@
+"""Postgres crashes, or stays away for longer than a lease: workers live on and lose nothing."""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import asyncpg
+import pytest
+
+from chronos_runtime.client import Client
+from chronos_runtime.embedded import EmbeddedPostgres
+from chronos_runtime.store.migrations import migrate
+from tests.crash.checker import DEADLINE_S, LOOK_S, Checker, open_checker
+from tests.crash.fleet import LEASE_S, Fleet
+from tests.crash.producer import Stream
+from tests.crash.say import Say
+from tests.eventually import eventually
+from tests.postgres import make_folder, make_server, wanted_version
+
+pytestmark = pytest.mark.crash
+
+WORKERS = 2
+BATCH = 10
+JOBS_BETWEEN_FAULTS = 300
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedPostgres]:
+    """A server of one's own to crash, as durable as production's, with the schema in it."""
+    folder = make_folder()
+    bin_path = make_server(folder).bin_path
+    server = EmbeddedPostgres(folder, version=wanted_version(), bin_path=bin_path)
+    await anyio.to_thread.run_sync(server.start)
+    try:
+        connection = await asyncpg.connect(server.dsn)
+        await migrate(connection)
+        await connection.close()
+        yield server
+    finally:
+        await anyio.to_thread.run_sync(server.stop)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def crash_client(server: EmbeddedPostgres) -> AsyncIterator[Client]:
+    async with Client.connect(server.dsn) as client:
+        yield client
+
+
+@pytest.fixture
+async def crash_checker(server: EmbeddedPostgres, dsn: str) -> AsyncIterator[Checker]:
+    """Evidence stands on the server that stays."""
+    async with open_checker(server.dsn, dsn) as checker:
+        yield checker
+
+
+@pytest.fixture
+def crash_fleet(
+    server: EmbeddedPostgres, dsn: str, crash_checker: Checker, tmp_path: Path
+) -> Iterator[Fleet]:
+    fleet = Fleet(server.dsn, dsn, tmp_path)
+    try:
+        yield fleet
+    finally:
+        fleet.end()
+
+
+@asynccontextmanager
+async def load(client: Client, fleet: Fleet) -> AsyncIterator[Stream]:
+    """Workers at work and a producer that goes on meanwhile; the stream ends with the block."""
+    for _ in range(WORKERS):
+        await fleet.start().is_up()
+    stream = Stream(client, "quick", {"for_s": 0.05}, batch=BATCH)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stream.run)
+        yield stream
+        stream.stop.set()
+
+
+async def more_jobs_have_ended(checker: Checker) -> None:
+    """Wait until the fleet is at work again."""
+    target = JOBS_BETWEEN_FAULTS + await eventually(lambda: ended(checker), DEADLINE_S)
+
+    async def reached() -> bool:
+        await anyio.sleep(LOOK_S)
+        return await ended(checker) >= target
+
+    await eventually(reached, DEADLINE_S)
+
+
+async def ended(checker: Checker) -> int:
+    try:
+        return await checker.ended()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        return 0  # It is just being restarted.
+
+
+async def assert_all_is_well(checker: Checker, fleet: Fleet, stream: Stream, say: Say) -> None:
+    await checker.wait_drained()
+    report = await checker.report(stream.acknowledged)
+    assert report.faults == {}
+    assert set(report.states) == {"succeeded"}
+    assert len(fleet.alive) == WORKERS, "no worker had to be restarted"
+    again = sum(row["attempt"] > 1 for row in report.history.values())
+    say(
+        f"{len(stream.acknowledged)} enqueues acknowledged, {stream.refused} batches refused,"
+        f" {len(report.history)} jobs ended, {again} of them ran again"
+    )
+
+
+async def test_a_crash_of_postgres_under_load_loses_nothing_acknowledged(
+    server: EmbeddedPostgres,
+    crash_client: Client,
+    crash_checker: Checker,
+    crash_fleet: Fleet,
+    say: Say,
+) -> None:
+    async with load(crash_client, crash_fleet) as stream:
+        for _ in range(3):
+            await more_jobs_have_ended(crash_checker)
+            await anyio.to_thread.run_sync(server.restart, "immediate")
+        await more_jobs_have_ended(crash_checker)
+    await assert_all_is_well(crash_checker, crash_fleet, stream, say)
+
+
+async def test_postgres_away_for_longer_than_a_lease_loses_nothing_acknowledged(
+    server: EmbeddedPostgres,
+    crash_client: Client,
+    crash_checker: Checker,
+    crash_fleet: Fleet,
+    say: Say,
+) -> None:
+    async with load(crash_client, crash_fleet) as stream:
+        await more_jobs_have_ended(crash_checker)
+        await anyio.to_thread.run_sync(server.stop, "immediate")
+        await anyio.sleep(3 * LEASE_S)  # The outage itself: nothing is waited for.
+        await anyio.to_thread.run_sync(server.start)
+        await more_jobs_have_ended(crash_checker)
+    await assert_all_is_well(crash_checker, crash_fleet, stream, say)

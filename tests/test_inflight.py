@@ -1,0 +1,158 @@
+"""A claimed job is in exactly one place until its outcome is committed."""
+
+import random
+import threading
+from uuid import UUID
+
+import pytest
+
+from chronos_runtime.inflight import Inflight
+from tests.actors.bench import make_job, make_jobs
+
+
+def places(inflight: Inflight) -> tuple[int, int, int, int]:
+    return (inflight.queued, inflight.running, inflight.reporting, inflight.settled)
+
+
+def test_a_job_that_runs_passes_through_every_place() -> None:
+    inflight = Inflight(10)
+    job = make_job()
+    assert inflight.claim([job]) == [job]
+    assert (places(inflight), job.id in inflight) == ((1, 0, 0, 0), True)
+    inflight.start()
+    assert places(inflight) == (0, 1, 0, 0)
+    inflight.stop(job)
+    assert (places(inflight), job.id in inflight) == ((0, 0, 1, 0), True)
+    inflight.settle([job.id])
+    assert (places(inflight), job.id in inflight) == ((0, 0, 0, 1), False)
+    inflight.check()
+
+
+def test_a_job_that_never_starts_goes_straight_to_the_reporter() -> None:
+    inflight = Inflight(10)
+    jobs = make_jobs(3)
+    inflight.claim(jobs)
+    inflight.unqueue(jobs[1:])
+    assert places(inflight) == (1, 0, 2, 0)
+    inflight.settle([job.id for job in jobs[1:]])
+    assert (places(inflight), len(inflight)) == ((1, 0, 0, 2), 1)
+
+
+def test_the_law_holds_on_every_path() -> None:
+    dice = random.Random(1)  # The same walk every time.
+    inflight = Inflight(50)
+    queued, started, ended = [], [], []
+    for _ in range(5_000):
+        match dice.choice(["claim", "start", "stop", "unqueue", "settle"]):
+            case "claim":
+                batch = make_jobs(dice.randint(0, inflight.room), topic=dice.choice("ab"))
+                queued += inflight.claim(batch)
+            case "start" if queued:
+                inflight.start()
+                started.append(queued.pop())
+            case "stop" if started:
+                ended.append(started.pop(dice.randrange(len(started))))
+                inflight.stop(ended[-1])
+            case "unqueue" if queued:
+                inflight.unqueue(queued[:2])
+                ended += queued[:2]
+                del queued[:2]
+            case "settle" if ended:
+                batch = [ended.pop() for _ in range(dice.randint(1, len(ended)))]
+                inflight.settle([job.id for job in batch])
+        inflight.check()
+        assert places(inflight)[:3] == (len(queued), len(started), len(ended))
+        assert inflight.room == 50 - len(queued) - len(started) - len(ended)
+        for topic in "ab":
+            unfinished = sum(job.topic == topic for job in queued + started)
+            assert inflight.unfinished.get(topic, 0) == unfinished
+    assert inflight.settled > 1_000
+
+
+def test_a_job_that_is_claimed_again_while_its_old_attempt_is_here_is_refused() -> None:
+    inflight = Inflight(10)
+    old = make_job(attempt=1, lease_token=UUID(int=1))
+    again = make_job(id=old.id, attempt=2, lease_token=UUID(int=2))
+    other = make_job()
+    inflight.claim([old])
+    assert inflight.claim([again, other]) == [other]
+    assert (inflight.claimed, len(inflight)) == (2, 2)
+    assert old in inflight.held_longer_than(-1_000_000.0)
+    inflight.start()
+    inflight.stop(old)
+    inflight.settle([old.id])
+    assert inflight.claim([again]) == [again]
+
+
+def test_a_job_that_left_cannot_leave_again() -> None:
+    inflight = Inflight(10)
+    job = make_job()
+    inflight.claim([job])
+    inflight.unqueue([job])
+    inflight.settle([job.id])
+    with pytest.raises(KeyError):
+        inflight.settle([job.id])
+
+
+def test_a_place_that_would_become_negative_is_a_bug() -> None:
+    inflight = Inflight(10)
+    inflight.claim([make_job()])
+    inflight.start()
+    inflight.start()
+    with pytest.raises(AssertionError):
+        inflight.check()
+
+
+def test_jobs_are_beaten_for_once_they_are_held_for_long() -> None:
+    now = 100.0
+    inflight = Inflight(10, clock=lambda: now)
+    old, new = make_job(claimed_at=90.0), make_job(claimed_at=97.0)
+    inflight.claim([old, new])
+    assert inflight.held_longer_than(5.0) == [old]
+    assert inflight.held_longer_than(10.0) == [old]
+    assert inflight.held_longer_than(10.1) == []
+    now = 110.0
+    assert inflight.held_longer_than(5.0) == [old, new]
+
+
+def test_a_job_is_held_until_its_outcome_is_committed() -> None:
+    inflight = Inflight(10, clock=lambda: 100.0)
+    job = make_job(claimed_at=0.0)
+    inflight.claim([job])
+    inflight.start()
+    inflight.stop(job)
+    assert inflight.held_longer_than(5.0) == [job]  # Its outcome still waits to be written.
+    inflight.settle([job.id])
+    assert inflight.held_longer_than(5.0) == []
+
+
+def test_another_thread_may_read_while_jobs_come_and_go() -> None:
+    inflight = Inflight(10_000, clock=lambda: 100.0)
+    steady = make_jobs(200, claimed_at=0.0)
+    inflight.claim(steady)
+    ended = threading.Event()
+    broken: list[BaseException] = []
+    reads = 0
+
+    def read() -> None:
+        nonlocal reads
+        try:
+            while not ended.is_set():
+                held = inflight.held_longer_than(1.0)
+                assert held[:200] == steady
+                assert all(job.id in inflight for job in steady)
+                reads += 1
+        except BaseException as error:  # noqa: BLE001 - told to the test.
+            broken.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while reads < 20 and not broken:
+        batch = make_jobs(50, claimed_at=0.0)
+        inflight.claim(batch)
+        inflight.unqueue(batch)
+        inflight.settle([job.id for job in batch])
+    ended.set()
+    thread.join()
+    assert not broken
+    inflight.check()
