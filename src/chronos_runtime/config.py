@@ -35,6 +35,15 @@ class DatabaseConfig(_Section, frozen=True, kw_only=True):
     """A pooler in transaction mode stands in between: no prepared statements, no LISTEN."""
     prune_max: Count = 10_000
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Without the DSN, which holds a password: what is shown ends in logs and tracebacks."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return list((values | ({"dsn": "***"} if self.dsn else {})).items())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
 
 class ClaimerConfig(_Section, frozen=True, kw_only=True):
     """How jobs are claimed."""

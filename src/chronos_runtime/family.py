@@ -45,10 +45,10 @@ class Child:
             self._pipe = None
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it at once; from any thread."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
-                self.process.kill()
+                os.kill(self.process.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
         """Its exit code, negative for a signal."""
@@ -92,8 +92,8 @@ class Family:
             raise self._failure
 
     def kill(self) -> None:
-        """End every child at once; for a signal handler."""
-        for child in self._children.values():
+        """End every child at once; from any thread."""
+        for child in list(self._children.values()):
             child.kill()
 
     async def _keep(self, index: int, stop: anyio.Event) -> None:

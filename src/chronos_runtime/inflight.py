@@ -45,6 +45,10 @@ class Inflight:
     def __contains__(self, id: UUID) -> bool:
         return id in self._jobs
 
+    def holds(self, job: Job) -> bool:
+        """Whether this very claim is here; its id may be here again under a newer one."""
+        return self._jobs.get(job.id) is job
+
     @property
     def room(self) -> int:
         """How many more jobs may be claimed."""

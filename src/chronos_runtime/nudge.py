@@ -81,6 +81,10 @@ class Mailbox(Generic[T]):
         """All items, once there are any; an empty list when closed and drained."""
         while not self._items and not self._nudge.is_closed:
             await self._nudge.wait()
+        return self.take_now()
+
+    def take_now(self) -> list[T]:
+        """All items there are, which may be none."""
         taken, self._items = self._items, []
         return taken
 

@@ -102,6 +102,8 @@ class Runtime:
                             runners.cancel_scope.deadline = anyio.current_time() + drain_s
                             sources.cancel_scope.cancel()
                         self._inbox.close()
+                    # A claim is never cancelled half-way: one may have outlived the executor.
+                    self._executor.release_inbox()
                     sinks.cancel_scope.deadline = anyio.current_time() + _FLUSH_S
                     self._outbox.close()
                 keepers.cancel_scope.cancel()

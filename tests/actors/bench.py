@@ -71,6 +71,19 @@ async def running(run: Callable[[], Awaitable[None]]) -> AsyncIterator[anyio.Can
         tasks.cancel_scope.cancel()
 
 
+class ListeningNudge(Nudge):
+    """Remembers how long its waiter was ready to wait, and wakes it only by a nudge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        assert timeout_s is not None
+        self.waits.append(timeout_s)
+        return await super().wait()
+
+
 def sample(metrics: Metrics, name: str, **labels: str) -> float:
     """What a scrape would read; 0 where there is nothing to read."""
     return metrics.registry.get_sample_value(name, labels) or 0.0

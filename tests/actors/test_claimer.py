@@ -21,7 +21,14 @@ from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Wanted
 from chronos_runtime.supervisor import Supervisor
-from tests.actors.bench import DEADLINE_S, make_handler, on_both_loops, running, sample
+from tests.actors.bench import (
+    DEADLINE_S,
+    ListeningNudge,
+    make_handler,
+    on_both_loops,
+    running,
+    sample,
+)
 from tests.actors.flaky import After, Before, FlakyStore, Hold
 from tests.eventually import eventually
 from tests.store.world import FIRST, new_job
@@ -251,19 +258,6 @@ async def test_a_topic_with_a_limit_is_claimed_up_to_it_and_not_ahead() -> None:
         assert more.topic == "narrow"
 
 
-class ListeningNudge(Nudge):
-    """Remembers how long its waiter was ready to wait, and wakes it only by a nudge."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float] = []
-
-    async def wait(self, timeout_s: float | None = None) -> bool:
-        assert timeout_s is not None
-        self.waits.append(timeout_s)
-        return await super().wait()
-
-
 def listen_to(stand: Stand) -> ListeningNudge:
     stand.nudge = stand.claimer._nudge = ListeningNudge()
     return stand.nudge
@@ -367,28 +361,55 @@ async def test_looking_behind_takes_a_fiftieth_of_the_time(
 ) -> None:
     """And a single look that met a slow network blinds nobody for minutes."""
     stand = Stand()
-    stand.store.clock, stand.store.costs_s = clock, [cost_s]
+    round_trip_s = 0.02
+    stand.store.clock = clock
+    stand.store.costs_s = [round_trip_s, round_trip_s, round_trip_s + cost_s]
     await stand.enqueue(10)
     await stand.claimer.claim_once(1)
+    await stand.claimer.claim_once(1)
+    stand.claimer.look_behind()
+    await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True, False, True]
     for part in (0.3, 0.6):
         clock.now += part * pause_s
         stand.claimer.look_behind()
         await stand.claimer.claim_once(1)
-    assert stand.store.looks_behind == [True, False, False]
+    assert stand.store.looks_behind[3:] == [False, False]
     clock.now += 0.2 * pause_s
     await stand.claimer.claim_once(1)
     assert stand.store.looks_behind[-1]
 
 
-async def test_new_jobs_are_found_while_looking_behind_is_too_dear(clock: Clock) -> None:
-    stand = Stand(poll_s=0.5)
+async def test_a_slow_network_does_not_make_looking_behind_dear(clock: Clock) -> None:
+    stand = Stand()
+    stand.store.clock = clock
+    stand.store.costs_s = [0.5, *[0.05] * 9]  # The first claim opens the connection.
+    await stand.enqueue(10)
+    for _ in range(5):
+        stand.claimer.look_behind()
+        await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True] * 5
+
+
+@pytest.mark.parametrize("hears", [True, False])
+async def test_new_jobs_are_found_while_looking_behind_is_too_dear(
+    clock: Clock, hears: bool
+) -> None:
+    stand = Stand(poll_s=0.5, hears=hears)
     nudge = listen_to(stand)
-    stand.store.clock, stand.store.costs_s = clock, [1.0]
+    stand.store.clock, stand.store.costs_s = clock, [0.0, 0.1, *[0.0] * 9]
+    await stand.claimer.claim_once(1)
+    stand.claimer.look_behind()
+    await stand.claimer.claim_once(1)
     async with running(stand.claimer.run):
         await wait_all_tasks_blocked()
         stand.claimer.look_behind()
         await wait_all_tasks_blocked()
-    assert nudge.waits[-1] == 0.5  # Not the ten seconds until looking behind is affordable.
+    if hears:  # Whoever enqueues says so.
+        assert stand.store.calls["mark_idle"] == [1]
+        assert nudge.waits[-1] == pytest.approx(5.0)
+    else:
+        assert nudge.waits[-1] == 0.5  # Not the five seconds until looking behind is affordable.
 
 
 async def test_a_short_claim_looks_behind_before_it_rests() -> None:

@@ -89,7 +89,7 @@ async def test_a_beat_without_anything_to_extend_asks_the_database_nothing() -> 
 
 async def test_a_job_keeps_its_lease_for_as_long_as_it_is_beaten_for() -> None:
     ward = Ward()
-    [job] = await ward.claim()
+    await ward.claim()
     for _ in range(20):
         ward.now += 10.0
         await ward.heartbeater.beat_once()
@@ -119,6 +119,24 @@ async def test_a_lost_lease_is_told_and_counted() -> None:
 
 def _fence(job: Job) -> Claimed:
     return Claimed(job.id, job.lease_token, job.attempt)
+
+
+async def test_a_lost_lease_is_told_until_its_handler_ended_and_counted_once() -> None:
+    ward = Ward()
+    [job] = await ward.claim()
+    ward.now += 31.0
+    await ward.store.reap_jobs(limit=10, after=FIRST)
+    for _ in range(3):
+        await ward.heartbeater.beat_once()
+    assert ward.lost == [job.id] * 3
+    assert ward.metrics.lost.total == 1
+    ward.inflight.unqueue([job])
+    ward.inflight.settle([job.id])
+    [again] = ward.inflight.claim(await ward.claim_as(ward.worker))
+    ward.now += 31.0
+    await ward.store.reap_jobs(limit=10, after=FIRST)
+    await ward.heartbeater.beat_once()
+    assert (again.id, ward.metrics.lost.total) == (job.id, 2)
 
 
 async def test_a_lease_another_worker_has_now_is_lost() -> None:

@@ -1,6 +1,8 @@
 """A command line without settings of the developer's own, and an application to run."""
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,8 @@ async def welcome(job: Job, payload: Welcome) -> str:
 
 @app.handler("hold")
 async def hold(job: Job, path: str) -> int:
-    """Runs until the file is there."""
+    """Says that it runs, and runs until the file is there."""
+    pathlib.Path(f"{path}.held-{job.attempt}").touch()
     while not pathlib.Path(path).exists():
         await asyncio.sleep(0.01)
     return job.attempt
@@ -62,3 +65,13 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the application `shop:app`."""
     (tmp_path / "shop.py").write_text(SHOP, encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """The same where another user may pass through: root's embedded Postgres runs as one."""
+    with tempfile.TemporaryDirectory(prefix="chronos-tests-") as made:
+        folder = Path(made)
+        folder.chmod(0o711)
+        (folder / "shop.py").write_text(SHOP, encoding="utf-8")
+        yield folder

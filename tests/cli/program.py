@@ -94,10 +94,13 @@ class Program:
         """The first such line, once it is there."""
 
         def look() -> list[dict[str, Any]]:
-            assert self.process.poll() is None or self.said(message), self.log
+            assert self.process.poll() is None or self.said(message), "it ended"
             return self.said(message)
 
-        return (await eventually(look, QUIET_S))[0]
+        try:
+            return (await eventually(look, QUIET_S))[0]
+        except AssertionError as error:
+            raise AssertionError(f"never said {message!r}: {error}\n{self.log}") from error
 
     async def ends(self) -> int:
         """Its exit code, once it has one."""
@@ -119,6 +122,11 @@ def running(
     finally:
         program.process.kill()
         program.process.wait()
+
+
+async def is_held(gate: Path, *, attempt: int = 1, deadline_s: float = QUIET_S) -> None:
+    """Return once the handler `hold` runs; a row says `running` a moment earlier."""
+    await eventually(gate.with_name(f"{gate.name}.held-{attempt}").exists, deadline_s)
 
 
 def is_alive(pid: int) -> bool:

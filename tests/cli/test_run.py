@@ -2,7 +2,7 @@
 
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import ByteStream, SocketStream
 
 from chronos_runtime.client import Client
-from tests.cli.program import QUIET_S, Cli, running
+from tests.cli.program import QUIET_S, Cli, is_held, running
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.crash
@@ -62,21 +62,13 @@ async def proxy(port: int, dsn: str) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-def in_state(client: Client, state: str) -> Callable[[], Awaitable[bool]]:
-    async def probe() -> bool:
-        page = await client.list()
-        return bool(page.jobs) and all(job.state == state for job in page.jobs)
-
-    return probe
-
-
 async def test_a_worker_runs_jobs_and_drains_on_sigterm(
     dsn: str, client: Client, folder: Path
 ) -> None:
     gate = folder / "gate"
     with running("run", "shop:app", "--dsn", dsn, *PORT, folder=folder) as program:
         job = await client.enqueue("hold", str(gate))
-        await eventually(in_state(client, "running"), QUIET_S)
+        await is_held(gate)
         program.signal(signal.SIGTERM)
         line = await program.says("draining 1 running jobs for up to 30 s, until ")
         assert line["message"].startswith("SIGTERM: ")
@@ -91,7 +83,7 @@ async def test_what_outlives_the_drain_goes_back_to_the_queue(
     arguments = ("run", "shop:app", "--dsn", dsn, "--drain-s", "0", *PORT)
     with running(*arguments, folder=folder) as program:
         job = await client.enqueue("hold", str(folder / "never"))
-        await eventually(in_state(client, "running"), QUIET_S)
+        await is_held(folder / "never")
         program.signal(signal.SIGINT)
         assert await program.ends() == 0
     found = await client.get(job.id)
@@ -102,7 +94,7 @@ async def test_what_outlives_the_drain_goes_back_to_the_queue(
 async def test_a_second_signal_stops_at_once(dsn: str, client: Client, folder: Path) -> None:
     with running("run", "shop:app", "--dsn", dsn, *PORT, folder=folder) as program:
         await client.enqueue("hold", str(folder / "never"))
-        await eventually(in_state(client, "running"), QUIET_S)
+        await is_held(folder / "never")
         program.signal(signal.SIGTERM)
         await program.says("draining")
         program.signal(signal.SIGTERM)
@@ -179,17 +171,19 @@ async def test_an_old_schema_is_refused_unless_asked_to_migrate(
         await program.says("worker up")
 
 
-async def test_without_a_dsn_it_brings_its_own_database_and_says_so(folder: Path) -> None:
-    with running("run", "shop:app", *PORT, folder=folder) as program:
+async def test_without_a_dsn_it_brings_its_own_database_and_says_so(open_folder: Path) -> None:
+    with running("run", "shop:app", *PORT, folder=open_folder) as program:
         line = await program.says("no DSN given: starting an embedded Postgres, for development")
-        assert line["data_dir"] == str(folder / ".chronos/postgres")
+        assert line["data_dir"] == str(open_folder / ".chronos/postgres")
         await program.says("worker up")
-        with running("enqueue", "hold", f'"{folder}"', folder=_other(folder)) as enqueue:
+        with running("enqueue", "hold", f'"{open_folder}"', folder=_other(open_folder)) as enqueue:
             assert await enqueue.ends() == 0, enqueue.log
             assert "using the embedded Postgres in" in enqueue.log
 
         def is_done() -> bool:
-            with running("jobs", "list", "--state", "succeeded", folder=_other(folder)) as listing:
+            with running(
+                "jobs", "list", "--state", "succeeded", folder=_other(open_folder)
+            ) as listing:
                 listing.process.wait()
                 return "hold" in listing.log
 

@@ -1,4 +1,4 @@
-"""A TCP proxy before Postgres that loses replies, falls silent, and goes away.
+"""A TCP proxy before Postgres that loses and delays replies, falls silent, and goes away.
 
 It understands just enough of the wire protocol to know which prepared statement a reply belongs
 to: a frontend's Parse names a statement, its Bind runs one, and the backend's ReadyForQuery
@@ -23,25 +23,43 @@ PARSE, BIND = b"P", b"B"
 
 
 @dataclass
-class Swallower:
-    """Loses the reply of some of the runs of one statement that returned rows."""
+class Trap:
+    """Waits for some of the runs of one statement that return rows; what is sprung is lost."""
 
     mark: str
     """A piece of the statement's text that no other has."""
     nth: Collection[int]
     """Which runs, counted from 1."""
     runs: int = 0
-    swallowed: int = 0
+    sprung: int = 0
 
-    def swallows(self, *, has_rows: bool) -> bool:
-        """Count one run; whether its reply is lost."""
+    def catches(self, *, has_rows: bool) -> bool:
+        """Count one run; whether this is one to catch."""
         if not has_rows:
             return False
         self.runs += 1
         if self.runs not in self.nth:
             return False
-        self.swallowed += 1
+        self.sprung += 1
         return True
+
+    async def treat(self, reply: bytes) -> bytes:
+        """What becomes of a caught reply; nothing means that the connection is cut."""
+        return b""
+
+
+@dataclass
+class Delay(Trap):
+    """A trap that holds the reply back until it is let go."""
+
+    _let_go: anyio.Event = field(default_factory=anyio.Event)
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+    async def treat(self, reply: bytes) -> bytes:
+        await self._let_go.wait()
+        return reply
 
 
 @dataclass
@@ -53,8 +71,8 @@ class Conversation:
     is_started: bool = False
     unread: bytearray = field(default_factory=bytearray)
     """What the client has sent of a message that is not complete."""
-    statements: dict[bytes, Swallower] = field(default_factory=dict)
-    watching: Swallower | None = None
+    statements: dict[bytes, Trap] = field(default_factory=dict)
+    watching: Trap | None = None
     """Set while the reply to a statement of interest is awaited."""
 
 
@@ -66,7 +84,7 @@ class Proxy:
         self._socket_path = socket_path
         self._database = database
         self._tasks = tasks
-        self._swallowers: list[Swallower] = []
+        self._traps: list[Trap] = []
         self._scopes: set[anyio.CancelScope] = set()
         self._flows = anyio.Event()
         self._flows.set()
@@ -77,11 +95,15 @@ class Proxy:
         """The database, through this proxy."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{self._database}?sslmode=disable"
 
-    def swallow(self, mark: str, nth: Collection[int]) -> Swallower:
+    def swallow(self, mark: str, nth: Collection[int]) -> Trap:
         """Lose the reply of the nth runs of a statement, then cut its connection."""
-        swallower = Swallower(mark, nth)
-        self._swallowers.append(swallower)
-        return swallower
+        self._traps.append(trap := Trap(mark, nth))
+        return trap
+
+    def delay(self, mark: str, nth: Collection[int]) -> Delay:
+        """Hold the reply of the nth runs of a statement back."""
+        self._traps.append(trap := Delay(mark, nth))
+        return trap
 
     def fall_silent(self) -> None:
         """Take no byte from anybody; connections stay, new ones are accepted and hang."""
@@ -170,22 +192,23 @@ class Proxy:
             if kind == PARSE:
                 name, text, _ = body.split(b"\0", 2)
                 talk.statements.pop(name, None)
-                for swallower in self._swallowers:
-                    if swallower.mark.encode() in text:
-                        talk.statements[name] = swallower
+                for trap in self._traps:
+                    if trap.mark.encode() in text:
+                        talk.statements[name] = trap
             elif kind == BIND:
                 _, name, _ = body.split(b"\0", 2)
                 talk.watching = talk.statements.get(name)
 
-    async def _whole_reply(self, talk: Conversation, swallower: Swallower, chunk: bytes) -> bytes:
-        """Hold a reply back until it is complete; nothing, if it is to be lost."""
+    async def _whole_reply(self, talk: Conversation, trap: Trap, chunk: bytes) -> bytes:
+        """Gather a reply until it is complete; nothing, if it is to be lost."""
         whole, unread, has_rows = bytearray(chunk), bytearray(chunk), False
         while chunk:
             for kind, _ in _messages(unread):
                 has_rows |= kind == DATA_ROW
                 if kind == READY_FOR_QUERY:
                     talk.watching = None
-                    return b"" if swallower.swallows(has_rows=has_rows) else bytes(whole)
+                    is_caught = trap.catches(has_rows=has_rows)
+                    return await trap.treat(bytes(whole)) if is_caught else bytes(whole)
             chunk = await self._receive(talk.server)
             whole += chunk
             unread += chunk

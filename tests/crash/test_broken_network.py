@@ -19,6 +19,7 @@ CLAIM = "-- Leases ready jobs"
 FINISH = "-- Moves ended jobs to the history"
 RETURN = "-- Gives claimed jobs back to the queue"
 ENQUEUE = "-- Inserts jobs"
+VERIFY = "-- Says what became of claims"
 
 LISTENERS = """
 select pid from pg_stat_activity
@@ -49,14 +50,14 @@ async def proxy(dsn: str, anyio_backend: object) -> AsyncIterator[Proxy]:
 async def test_a_write_whose_reply_was_lost_happened_once_and_costs_no_attempt(
     client: Client, checker: Checker, fleet: Fleet, proxy: Proxy, mark: str
 ) -> None:
-    swallower = proxy.swallow(mark, {1, 2, 3, 5, 8})
+    trap = proxy.swallow(mark, {1, 2, 3, 5, 8})
     ids = await enqueue(client, "quick", 60, {"for_s": 0.05})
     ids += await enqueue(client, "snooze", 20)
     # A lease of a minute: what waited for its lease to run out would have used an attempt up.
     worker = fleet.start(dsn=proxy.dsn, executor={"concurrency": 5}, heartbeater=PATIENT)
     await checker.wait_drained()
 
-    assert swallower.swallowed >= 3, "how many runs there are is a matter of batching"
+    assert trap.sprung >= 3, "how many runs there are is a matter of batching"
     report = await checker.report(ids)
     assert report.faults == {}
     assert report.states == {"succeeded": len(ids)}
@@ -84,6 +85,27 @@ async def test_an_enqueue_whose_reply_was_lost_can_be_sent_again(
     report = await checker.report(ids)
     assert report.faults == {}
     assert report.states == {"succeeded": 10}
+
+
+async def test_late_news_of_a_lost_lease_does_not_stop_the_next_attempt(
+    client: Client, checker: Checker, fleet: Fleet, proxy: Proxy, gate: Gate
+) -> None:
+    news = proxy.delay(VERIFY, {1})
+    (id,) = await enqueue(client, "hold", 1, gate.payload)
+    fleet.start(dsn=proxy.dsn, watchdog={"interval_s": 0.02})
+    await checker.wait_started(1)
+    await checker.queue.execute("update chronos.jobs set lease_until = now() - interval '1 s'")
+    await eventually(lambda: news.sprung, DEADLINE_S)  # The heartbeater is about to hear it.
+    gate.open(attempt=1)
+    await checker.wait_started(1, attempt=2)
+    news.let_go()
+    await wait_beat(checker)  # It has heard, and gone on.
+    gate.open()
+    await checker.wait_drained()
+
+    report = await checker.report([id])
+    assert report.faults == {}
+    assert report.attempts_started(id) == [1, 2]
 
 
 async def test_a_network_that_falls_silent_and_comes_back_needs_no_restart(
@@ -181,6 +203,19 @@ async def has_ended_all(checker: Checker, count: int) -> bool:
 
 async def wait_listener(worker: WorkerProcess, *, is_up: bool) -> None:
     await worker.wait_metric(UP, lambda value: value == is_up)
+
+
+async def wait_beat(checker: Checker) -> None:
+    """Wait until the lease of the one running job has been extended."""
+    read = "select max(lease_until) from chronos.jobs"
+    before = await checker.queue.fetchval(read)
+
+    async def is_extended() -> bool:
+        await anyio.sleep(LOOK_S)
+        lease_until = await checker.queue.fetchval(read)
+        return lease_until is not None and lease_until != before
+
+    await eventually(is_extended, DEADLINE_S)
 
 
 async def wait_long_rest(checker: Checker) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 import asyncpg
 import msgspec
+from anyio.abc import TaskStatus
 
 from chronos_runtime import Cancel, Chronos, Config, Job, Snooze
 from chronos_runtime.backoff import Fixed
@@ -155,9 +156,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-async def stop_on_signal(stop: anyio.Event) -> None:
+async def stop_on_signal(
+    stop: anyio.Event, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
     """The first signal drains, the second one does not wait."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for _ in signals:
             if stop.is_set():
                 os._exit(SECOND_SIGNAL_EXIT_CODE)
@@ -174,7 +178,7 @@ async def main(dsn: str, evidence_dsn: str, overlay: str) -> None:
         asyncpg.create_pool(evidence_dsn, min_size=1, max_size=EVIDENCE_CONNECTIONS) as pool,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(stop_on_signal, stop)
+        await tasks.start(stop_on_signal, stop)
         runtime = Runtime(make_app(Evidence(pool)), config)
         _log.info("up", extra={"worker": runtime.worker.name})
         await runtime.run(stop)

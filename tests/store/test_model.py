@@ -17,19 +17,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
-    MultipleResults,
     RuleBasedStateMachine,
     initialize,
     invariant,
-    multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from chronos_runtime.errors import StoreError
 from chronos_runtime.ids import Worker, new_job_ids
-from chronos_runtime.job import Finish, Job, Return
+from chronos_runtime.job import Finish, Job, Return, State
 from chronos_runtime.store import JobRecord, Store, Wanted
 from tests.store.world import FIRST, MemoryWorld, PostgresWorld, World, claimed, error_of, new_job
 
@@ -75,14 +73,13 @@ def open_stage(dsn: str) -> Iterator[Stage]:
 class Twins(RuleBasedStateMachine):
     """Does the same to both stores and compares all that can be seen."""
 
-    ids: Bundle[UUID] = Bundle("ids")
-    jobs: Bundle[Job] = Bundle("jobs")
-
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self.stage = stage
         self.real, self.model = stage.world, MemoryWorld()
         self.workers = (Worker(b"worker-1"), Worker(b"worker-2"))
+        self.ids: list[UUID] = []
+        self.claims: list[Job] = []
 
     @initialize()
     def empty(self) -> None:
@@ -94,32 +91,42 @@ class Twins(RuleBasedStateMachine):
         assert answers[0] == answers[1]
         return answers[0]
 
+    def ids_in(self, *states: State) -> list[UUID]:
+        """The jobs in these states."""
+        records = self.stage.run(_records(self.model))
+        return [one.id for one in records if one.state in states]
+
+    def some_claims(self, data: st.DataObject) -> list[Job]:
+        """A few claims of different jobs, most of which still stand."""
+        tokens = {one.lease_token for one in self.stage.run(_records(self.model))}
+        held = [job for job in self.claims if job.lease_token in tokens]
+        pool = st.sampled_from(held * 3 + self.claims[-5:])
+        return data.draw(st.lists(pool, min_size=1, max_size=3, unique_by=lambda job: job.id))
+
     @rule(
-        target=ids,
         count=st.integers(1, 3),
         topic=st.sampled_from(TOPICS),
         kind=st.sampled_from(KINDS),
         priority=st.sampled_from([0, 5, 9]),
         delay_s=DELAYS_S,
         max_attempts=st.integers(1, 3),
-        keys=st.lists(st.sampled_from([None, *KEYS]), min_size=3, max_size=3),
+        keys=st.lists(st.sampled_from([None, None, *KEYS]), min_size=3, max_size=3),
     )
-    def enqueue(
-        self, count: int, keys: list[str | None], **fields: object
-    ) -> MultipleResults[UUID]:
+    def enqueue(self, count: int, keys: list[str | None], **fields: object) -> None:
         jobs = [
             new_job(id=id, unique_key=key, **fields)
             for id, key in zip(new_job_ids(count), keys, strict=False)
         ]
         self.both(lambda store: store.enqueue_jobs(jobs))
-        return multiple(*(job.id for job in jobs))
+        self.ids += [job.id for job in jobs]
 
-    @rule(id=ids)
-    def enqueue_again(self, id: UUID) -> None:
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def enqueue_again(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(self.ids))
         self.both(lambda store: store.enqueue_jobs([new_job(id=id, topic="mail")]))
 
     @rule(
-        target=jobs,
         worker=st.integers(0, 1),
         topics=st.permutations(TOPICS),
         rooms=st.lists(st.integers(0, 4), min_size=2, max_size=2),
@@ -138,7 +145,7 @@ class Twins(RuleBasedStateMachine):
         frontier: int,
         kinds: Sequence[str],
         lease_s: float,
-    ) -> MultipleResults[Job]:
+    ) -> None:
         token = self.workers[worker].next_token()
         wanted = [
             Wanted(topic, one, [frontier] * 10) for topic, one in zip(topics, rooms, strict=True)
@@ -151,40 +158,42 @@ class Twins(RuleBasedStateMachine):
             # How long it waited is for the clock to say.
             return [msgspec.structs.replace(job, wait_s=0.0) for job in jobs]
 
-        return multiple(*self.both(claim))
+        self.claims += self.both(claim)
 
-    @rule(
-        batch=st.lists(jobs, min_size=1, max_size=3, unique_by=lambda job: job.id),
-        state=st.sampled_from(["succeeded", "dead", "dead", "cancelled"]),
-    )
-    def finish(self, batch: list[Job], state: Any) -> None:
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), state=st.sampled_from(["succeeded", "dead", "dead", "cancelled"]))
+    def finish(self, data: st.DataObject, state: Any) -> None:
+        batch = self.some_claims(data)
         error = None if state == "succeeded" else error_of(self.workers[0], batch[0])
         finishes = [Finish(job, state, 0.5, result="1", error=error) for job in batch]
         self.both(lambda store: store.finish_jobs(finishes))
 
+    @precondition(lambda self: self.claims)
     @rule(
-        batch=st.lists(jobs, min_size=1, max_size=3, unique_by=lambda job: job.id),
+        data=st.data(),
         why=st.sampled_from(["retry", "snooze", "release", "interrupt"]),
         delay_s=DELAYS_S,
         fails=st.booleans(),
     )
-    def give_back(self, batch: list[Job], why: Any, delay_s: float | None, fails: bool) -> None:
+    def give_back(
+        self, data: st.DataObject, why: Any, delay_s: float | None, *, fails: bool
+    ) -> None:
+        batch = self.some_claims(data)
         error = error_of(self.workers[0], batch[0]) if fails else None
         returns = [Return(job, why, delay_s=delay_s, error=error) for job in batch]
         self.both(lambda store: store.return_jobs(returns))
 
-    @rule(batch=st.lists(jobs, max_size=4), lease_s=LEASES_S)
-    def extend(self, batch: list[Job], lease_s: float) -> None:
-        self.both(lambda store: store.extend_leases([claimed(job) for job in batch], lease_s))
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), lease_s=LEASES_S)
+    def extend(self, data: st.DataObject, lease_s: float) -> None:
+        claims = [claimed(job) for job in self.some_claims(data)]
+        self.both(lambda store: store.extend_leases(claims, lease_s))
 
-    @rule(batch=st.lists(jobs, min_size=1, max_size=4), worker=st.integers(0, 1))
-    def verify(self, batch: list[Job], worker: int) -> None:
-        name = self.workers[worker].name
-        self.both(lambda store: store.verify_claims([claimed(job) for job in batch], name))
-
-    @rule(job=jobs)
-    def release_claim(self, job: Job) -> None:
-        self.both(lambda store: store.release_claim(job.lease_token))
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def release_claim(self, data: st.DataObject) -> None:
+        token = self.some_claims(data)[0].lease_token
+        self.both(lambda store: store.release_claim(token))
 
     @rule(seconds=PASSES_S)
     def pass_time(self, seconds: float) -> None:
@@ -192,11 +201,15 @@ class Twins(RuleBasedStateMachine):
             self.stage.run(world.pass_time(seconds))
 
     @rule(
+        data=st.data(),
         limit=st.sampled_from([1, 2, 100]),
-        after=st.one_of(st.just(FIRST), ids),
         dead=st.sampled_from([None, None, 0, 1]),
+        late=st.booleans(),
     )
-    def reap(self, limit: int, after: UUID, dead: int | None) -> None:
+    def reap(self, data: st.DataObject, limit: int, dead: int | None, *, late: bool) -> None:
+        if late:
+            self.pass_time(200.0)
+        after = data.draw(st.sampled_from([FIRST, FIRST, *self.ids]))
         tokens = None
         if dead is not None:
             tokens = (self.workers[dead].id, self.workers[dead].last_token)
@@ -211,24 +224,35 @@ class Twins(RuleBasedStateMachine):
 
         self.both(promote)
 
-    @rule(batch=st.lists(ids, max_size=2))
-    def cancel(self, batch: list[UUID]) -> None:
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), state=st.sampled_from(["running", "running", "ready", None]))
+    def cancel(self, data: st.DataObject, state: Any) -> None:
+        pool = (state and self.ids_in(state)) or self.ids
+        batch = data.draw(st.lists(st.sampled_from(pool), max_size=2))
         self.both(lambda store: store.cancel_jobs(batch))
 
-    @rule(id=ids)
-    def retry(self, id: UUID) -> None:
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(self.ids_in("dead") or self.ids))
         self.both(lambda store: store.retry_jobs([id]))
 
-    @rule(id=ids)
-    def discard(self, id: UUID) -> None:
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def discard(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(self.ids))
         self.both(lambda store: store.discard_jobs([id]))
 
     @rule(topic=st.sampled_from([*TOPICS, "*"]), paused=st.sampled_from([True, False, False]))
-    def pause(self, topic: str, paused: bool) -> None:
-        self.both(lambda store: store.set_paused(topic, paused))
+    def pause(self, topic: str, *, paused: bool) -> None:
+        self.both(lambda store: store.set_paused(topic, paused=paused))
 
     @invariant()
     def every_job_looks_the_same(self) -> None:
+        newest = list({job.id: claimed(job) for job in self.claims}.values())
+        oldest = list({job.id: claimed(job) for job in reversed(self.claims)}.values())
+        self.both(lambda store: store.verify_claims(newest, self.workers[0].name))
+        self.both(lambda store: store.verify_leases(oldest, self.workers[0].name))
         self.both(lambda store: store.find_unique(KEYS))
         self.both(_depths)
         real, model = (self.stage.run(_records(world)) for world in (self.real, self.model))
@@ -306,6 +330,7 @@ def test_the_model_and_the_real_store_cannot_be_told_apart(dsn: str) -> None:
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,
+                report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),
             ),
         )

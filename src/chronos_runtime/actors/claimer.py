@@ -77,6 +77,7 @@ class Claimer:
         self._frontiers = {topic: [0] * PRIORITIES for topic in topics}
         self._looks_behind = True
         self._rescan_after = 0.0  # Monotonic time before which looking behind is too dear.
+        self._quickest_s = float("inf")  # The quickest claim so far.
         self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
         self._doubtful: list[UUID] = []
         self._ends: deque[tuple[float, int]] = deque()
@@ -212,9 +213,13 @@ class Claimer:
 
     def _note_claim(self, from_zero: bool, *, seconds: float) -> None:
         now = time.monotonic()
+        # What looking behind costs is what it takes beyond a claim that found nothing to walk
+        # over: the way to the database, and the first connection, are paid by every claim.
+        self._quickest_s = min(self._quickest_s, seconds)
         if from_zero:
             self._metrics.rescans.inc()
-            self._rescan_after = now + min(seconds * _RESCAN_SHARE, _RESCAN_PAUSE_MAX_S)
+            cost_s = seconds - self._quickest_s
+            self._rescan_after = now + min(cost_s * _RESCAN_SHARE, _RESCAN_PAUSE_MAX_S)
             self._rescan_by = now + self._config.rescan_s
         elif self._is_short:
             self._looks_behind = True
@@ -229,12 +234,12 @@ class Claimer:
     async def _rest(self) -> None:
         """The topics are empty, or seem so: ask to be notified, then wait."""
         now = time.monotonic()
-        floor_s = self._config.idle_poll_s if self._hears() else self._config.poll_s
-        if self._looks_behind:  # Not yet looked everywhere: as soon as that is affordable.
-            await self._nudge.wait(min(max(self._rescan_after - now, 0.001), floor_s))
-            return
         if self._hears() and now - self._marked_at > _MARK_REFRESH_S:
+            # Before any wait, also the one for a look behind: who is not marked is not notified.
             await self._store.mark_idle(self._worker.id, list(self._topics))
             self._marked_at = now
             return  # Look once more: what came before the mark was not notified.
-        await self._nudge.wait(floor_s)
+        rest_s = self._config.idle_poll_s if self._hears() else self._config.poll_s
+        if self._looks_behind:  # Not yet looked everywhere: as soon as that is affordable.
+            rest_s = min(rest_s, max(self._rescan_after - now, 0.001))
+        await self._nudge.wait(rest_s)

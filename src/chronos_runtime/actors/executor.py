@@ -13,7 +13,7 @@ whole process dies, their leases lapse and the watchdog of another process reaps
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 import anyio
@@ -100,6 +100,10 @@ class Executor:
         finally:
             self._release_queued()
 
+    def release_inbox(self) -> None:
+        """Give back what came when nobody served the inbox any more."""
+        self._release(self._inbox.take_now())
+
     def stop(self, id: UUID, reason: StopReason) -> None:
         """Stop the handler of a job, if it runs here; a queued job will not start."""
         for slot in self._slots:
@@ -137,6 +141,9 @@ class Executor:
         self._queues.clear()
         self._turns.clear()
         self._doomed.clear()
+        self._release(jobs)
+
+    def _release(self, jobs: Sequence[Job]) -> None:
         self._inflight.unqueue(jobs)
         self._outbox.put_all(Return(job, "release") for job in jobs)
 

@@ -48,6 +48,7 @@ class Heartbeater:
         self._worker = worker
         self._lost = lost
         self._cancel = cancel
+        self._lost_jobs: set[Job] = set()  # Counted, but still here: a handler may take its time.
 
     async def run(self) -> None:
         """Beat for ever, at even intervals however long a beat takes."""
@@ -73,12 +74,16 @@ class Heartbeater:
 
     async def _look_again(self, missing: Sequence[Job]) -> None:
         """Which of the jobs a beat did not extend are lost, not just being finished."""
-        held = [job for job in missing if job.id in self._inflight]
+        self._lost_jobs = {job for job in self._lost_jobs if self._inflight.holds(job)}
+        held = [job for job in missing if self._inflight.holds(job)]
         if not held:
             return
         claims = [Claimed(job.id, job.lease_token, job.attempt) for job in held]
         checks = await self._store.verify_leases(claims, self._worker)
         for job in held:
-            if checks[job.id].verdict == "stale":
-                self._metrics.lost.add((job.topic, job.kind))
-                self._lost(job.id)
+            # A job that was given back and claimed again meanwhile is stale, and rightly gone.
+            if checks[job.id].verdict == "stale" and self._inflight.holds(job):
+                if job not in self._lost_jobs:
+                    self._lost_jobs.add(job)
+                    self._metrics.lost.add((job.topic, job.kind))
+                self._lost(job.id)  # Every time: it may have been in the inbox until now.

@@ -52,9 +52,14 @@ class Surveyor:
         for topic in topics:
             for state in ("ready", "scheduled", "running"):
                 self._metrics.depth.labels(topic, state).set(0)
+        oldest: dict[
+            tuple[str, str], float
+        ] = {}  # Many topics may share a name: the oldest counts.
         for one in depths:
             topic = one.topic if one.topic in topics else _OTHER
             self._metrics.depth.labels(topic, one.state).inc(one.jobs)
             if one.oldest_s is not None:
-                oldest = self._metrics.oldest.labels(topic, one.state)
-                oldest.set(max(one.oldest_s, 0.0))
+                place = (topic, one.state)
+                oldest[place] = max(oldest.get(place, 0.0), one.oldest_s)
+        for labels, seconds in oldest.items():
+            self._metrics.oldest.labels(*labels).set(seconds)

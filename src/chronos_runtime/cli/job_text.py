@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
-from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -103,16 +101,8 @@ def _facts(job: JobRecord) -> Iterator[tuple[str, Cell]]:
 
 
 def _print_document(name: str, value: object) -> None:
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    text = clean_lines(text)
     _print_heading(name)
-    out = console()
-    if out.is_terminal:
-        # ansi_*: the terminal's own colours, so that it can be read on any background.
-        syntax = Syntax(text, "json", theme="ansi_dark", background_color="default", word_wrap=True)
-        out.print(Padding(syntax, (0, 2)))
-    else:
-        _print_block(text)
+    _print_block(clean_lines(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def _print_errors(errors: Sequence[dict[str, object]]) -> None:

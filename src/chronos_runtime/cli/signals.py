@@ -1,13 +1,15 @@
 """SIGINT and SIGTERM: the first asks to stop, the second ends the process at once.
 
-The handlers are Python's own, not the event loop's: they also run while a job blocks the loop,
-which is when somebody presses Ctrl-C a second time.
+They are heard on a thread of their own, by way of the pipe Python's signal handlers write to:
+neither the event loop nor the main thread may have a moment for them when a job blocks it, and
+that is when somebody presses Ctrl-C a second time.
 """
 
 import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -21,10 +23,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """Sets `stop` on the first signal; `asked` is then called on the event loop.
+    """Sets `stop` on the first signal, and calls `asked`, both on the event loop.
 
-    On the second, `last_words` is called wherever the program stands and the process ends, its
-    leases left to lapse. With `is_patient` a second signal is no different from the first.
+    On the second it calls `last_words`, on its own thread, and ends the process, whose leases
+    are left to lapse. With `is_patient` a second signal is no different from the first.
     """
 
     def __init__(
@@ -38,13 +40,18 @@ class Signals:
         self.asked = asked
         self.last_words = last_words
         self.is_patient = is_patient
-        self._is_asked = False
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._before_fd = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in _SIGNALS:
-            self._before[number] = signal.signal(number, self._caught)
+            self._before[number] = signal.signal(number, _heard_elsewhere)
+        threading.Thread(
+            target=self._hear, args=(reading,), name="chronos-signals", daemon=True
+        ).start()
         return self
 
     def __exit__(
@@ -55,19 +62,26 @@ class Signals:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type]
+        signal.set_wakeup_fd(self._before_fd)
+        os.close(self._writing)  # The thread reads the end and goes.
 
     def ask(self, reason: str) -> None:
-        """Ask to stop, for another reason than a signal; on the event loop."""
+        """Ask to stop, for whatever reason; on the event loop."""
         if not self.stop.is_set():
             self.stop.set()
             self.asked(reason)
 
-    def _caught(self, number: int, frame: FrameType | None) -> None:
-        if self._is_asked and not self.is_patient:
-            self._end_now()
-        self._is_asked = True
-        # Nothing else here: this may run in the middle of any line, also one that logs.
-        self._loop.call_soon_threadsafe(self.ask, signal.Signals(number).name)
+    def _hear(self, reading: int) -> None:
+        is_asked = False
+        with open(reading, "rb", buffering=0) as pipe:
+            while heard := pipe.read(1):
+                if heard[0] not in _SIGNALS:
+                    continue
+                if is_asked and not self.is_patient:
+                    self._end_now()
+                is_asked = True
+                with suppress(RuntimeError):  # The loop has just ended, and the process will.
+                    self._loop.call_soon_threadsafe(self.ask, signal.Signals(heard[0]).name)
 
     def _end_now(self) -> NoReturn:
         with suppress(OSError, RuntimeError, ValueError):
@@ -76,3 +90,7 @@ class Signals:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(EXIT_SECOND_SIGNAL)
+
+
+def _heard_elsewhere(number: int, frame: FrameType | None) -> None:
+    """Nothing to do here; that there is a handler makes Python write to the pipe."""

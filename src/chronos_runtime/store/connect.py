@@ -4,6 +4,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from chronos_runtime.config import DatabaseConfig
+from chronos_runtime.errors import ConfigError
 
 _SESSION = {
     "application_name": "chronos-runtime",
@@ -22,10 +23,17 @@ async def connect(config: DatabaseConfig) -> asyncpg.Connection:
     else:
         # The server gives a statement up when we do, so that its locks go with it.
         settings = _SESSION | {"statement_timeout": f"{config.statement_s * 1000:.0f}"}
-    return await asyncpg.connect(
-        config.dsn,
-        timeout=config.connect_s,
-        server_settings=settings,
-        statement_cache_size=0 if config.pgbouncer else 100,
-        target_session_attrs=SessionAttribute.read_write,
-    )
+    try:
+        return await asyncpg.connect(
+            config.dsn,
+            timeout=config.connect_s,
+            server_settings=settings,
+            statement_cache_size=0 if config.pgbouncer else 100,
+            target_session_attrs=SessionAttribute.read_write,
+        )
+    except ValueError:
+        # Without what the driver says: it quotes the part it stumbled over, often of a password.
+        raise ConfigError(
+            "database.dsn: cannot be read; write postgresql://user:password@host:5432/name, with"
+            " special characters of the password percent-encoded"
+        ) from None

@@ -22,6 +22,9 @@ _TRANSIENT_CODES = frozenset(
 )
 _TRANSIENT_CLASSES = ("08", "53", "57P")
 
+FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClientError, OSError)
+"""Whatever asyncpg raises when the database, the network or the driver fails."""
+
 
 def is_transient(error: BaseException) -> bool:
     """Whether asking again later may help."""
@@ -32,10 +35,13 @@ def is_transient(error: BaseException) -> bool:
             or code.startswith(_TRANSIENT_CLASSES)
             or _is_partition_attached_meanwhile(error)
         )
-    if isinstance(error, pg.TargetServerAttributeNotMatched):
-        return True  # No host is writable just now: a failover is under way.
-    # InterfaceError: asyncpg's own "connection is closed". OSError covers TimeoutError.
-    return isinstance(error, asyncpg.InterfaceError | OSError)
+    # InternalClientError: no host is writable just now, because a failover is under way, or the
+    # protocol is out of step. InterfaceError: "connection is closed", but as a ValueError it is
+    # about an argument. OSError covers TimeoutError.
+    is_about_connection = isinstance(error, asyncpg.InterfaceError | pg.InternalClientError)
+    return isinstance(error, OSError) or (
+        is_about_connection and not isinstance(error, ValueError | pg.UnsupportedClientFeatureError)
+    )
 
 
 def _is_partition_attached_meanwhile(error: asyncpg.PostgresError) -> bool:
@@ -61,5 +67,7 @@ def breaks_connection(error: BaseException) -> bool:
 
 def translate(error: BaseException, statement: str) -> StoreError:
     """The error as the rest of the program knows it."""
+    if isinstance(error, pg.CheckViolationError | pg.NotNullViolationError):
+        error.detail = None  # It quotes the row, payload and all.
     text = f"{statement}: {type(error).__name__}: {error}"
     return StoreUnavailable(text) if is_transient(error) else StoreError(text)

@@ -1,20 +1,22 @@
 """Connections with manners: a lane of one or more, each statement with a deadline of its own.
 
 A statement is never cancelled half-way: asyncpg would leave the connection, and perhaps row
-locks, in an unknown state. It runs shielded, and when its deadline passes the connection is
-terminated, not returned. Actors that must not be starved have a lane to themselves.
+locks, in an unknown state. It runs shielded, and in a task of its own, because asyncio's own
+cancellation (its timeouts, its task groups) knows no shields: then the caller goes and the
+statement still runs to its end. When its deadline passes the connection is terminated, not
+returned. Actors that must not be starved have a lane to themselves.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import asyncpg
 
 from chronos_runtime.errors import StoreUnavailable
-from chronos_runtime.store.faults import breaks_connection, translate
+from chronos_runtime.store.faults import FAULTS, breaks_connection, translate
 from chronos_runtime.store.sql import query
 
 T = TypeVar("T")
@@ -37,6 +39,8 @@ class Lane:
         self._deadline_s = deadline_s
         self._observe = observe
         self._idle: list[asyncpg.Connection] = []
+        self._steps: set[asyncio.Future[Any]] = set()  # The loop itself holds tasks but weakly.
+        self._closings = 0
         self._places = anyio.Semaphore(size)
         self.size = size
 
@@ -68,51 +72,77 @@ class Lane:
         try:
             with anyio.fail_after(self._deadline_s):
                 await self._places.acquire()
-            try:
-                with anyio.CancelScope(shield=True):
-                    result = await self._run_shielded(
-                        statement, operation, deadline_s or self._deadline_s
-                    )
-                answered = True
-                return result
-            finally:
-                self._places.release()
+            step = asyncio.ensure_future(
+                self._step(statement, operation, deadline_s or self._deadline_s)
+            )
+            self._steps.add(step)
+            step.add_done_callback(self._end_step)
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({step})
+            result = step.result()
+            answered = True
+            return result
         except TimeoutError as error:
             raise StoreUnavailable(f"{statement}: no connection came free in time") from error
         finally:
             self._observe(statement, time.monotonic() - started, answered)
 
-    async def _run_shielded(
+    def _end_step(self, step: asyncio.Future[Any]) -> None:
+        self._steps.discard(step)
+        self._places.release()
+        _read(step)
+
+    async def _step(
         self,
         statement: str,
         operation: Callable[[asyncpg.Connection], Awaitable[T]],
         deadline_s: float,
     ) -> T:
+        closings = self._closings
+        connection = await self._take(statement)
+        is_sound = False
         try:
-            connection = self._idle.pop() if self._idle else await self._connect()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            task = asyncio.ensure_future(operation(connection))
+            task.add_done_callback(_read)
+            done, _ = await asyncio.wait({task}, timeout=deadline_s)
+            if not done:
+                connection.terminate()
+                await asyncio.wait({task}, timeout=_CLOSE_S)
+                task.cancel()
+                raise StoreUnavailable(f"{statement}: no answer within {deadline_s:g} s")
+            failure = task.exception()
+            is_sound = failure is None or not breaks_connection(failure)
+            if isinstance(failure, FAULTS):
+                raise translate(failure, statement) from failure
+            return task.result()
+        finally:
+            if is_sound and closings == self._closings:
+                self._idle.append(connection)
+            else:
+                connection.terminate()
+
+    async def _take(self, statement: str) -> asyncpg.Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():  # Cut while it waited: no reason to fail anybody.
+                return connection
+        try:
+            return await self._connect()
+        except FAULTS as error:
             raise translate(error, statement) from error
-        task = asyncio.ensure_future(operation(connection))
-        done, _ = await asyncio.wait({task}, timeout=deadline_s)
-        if not done:
-            connection.terminate()
-            await asyncio.wait({task}, timeout=_CLOSE_S)
-            task.cancel()
-            raise StoreUnavailable(f"{statement}: no answer within {deadline_s:g} s")
-        failure = task.exception()
-        if failure is None or not breaks_connection(failure):
-            self._idle.append(connection)
-        else:
-            connection.terminate()
-        if isinstance(failure, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
-            raise translate(failure, statement) from failure
-        return task.result()
 
     async def close(self) -> None:
-        """Close what is idle, politely but not for long."""
+        """Close what is idle, politely but not for long; what is in use closes when it is done."""
+        self._closings += 1
         while self._idle:
             connection = self._idle.pop()
             try:
                 await connection.close(timeout=_CLOSE_S)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except FAULTS:
                 connection.terminate()
+
+
+def _read(ended: asyncio.Future[Any]) -> None:
+    """Look at how a task ended: its caller may be gone, and asyncio complains if nobody does."""
+    if not ended.cancelled():
+        ended.exception()

@@ -10,7 +10,7 @@ import asyncpg
 from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.nudge import Nudge
 from chronos_runtime.store import Heard
-from chronos_runtime.store.faults import translate
+from chronos_runtime.store.faults import FAULTS, translate
 from chronos_runtime.store.lane import Connect
 
 CHANNELS = ("chronos_ready", "chronos_returned", "chronos_due", "chronos_cancel")
@@ -23,7 +23,7 @@ async def listen(
     """Deliver notifications until the connection dies, which raises StoreUnavailable."""
     try:
         connection = await connect()
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except FAULTS as error:
         raise translate(error, "listen") from error
     echoed = Nudge()
     lost = Nudge()
