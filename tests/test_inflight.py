@@ -1,7 +1,9 @@
 """A claimed job is in exactly one place until its outcome is committed."""
 
 import random
+import sys
 import threading
+from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -126,6 +128,16 @@ def test_a_job_is_held_until_its_outcome_is_committed() -> None:
     assert inflight.held_longer_than(5.0) == []
 
 
+@pytest.fixture
+def _restless_threads() -> Iterator[None]:
+    """Threads take turns after a few steps, so that what can happen between two does."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.usefixtures("_restless_threads")
 def test_another_thread_may_read_while_jobs_come_and_go() -> None:
     inflight = Inflight(10_000, clock=lambda: 100.0)
     steady = make_jobs(200, claimed_at=0.0)
@@ -147,7 +159,7 @@ def test_another_thread_may_read_while_jobs_come_and_go() -> None:
 
     thread = threading.Thread(target=read)
     thread.start()
-    while reads < 20 and not broken:
+    while reads < 100 and not broken:
         batch = make_jobs(50, claimed_at=0.0)
         inflight.claim(batch)
         inflight.unqueue(batch)

@@ -124,6 +124,15 @@ async def test_the_reader_takes_everything_there_is() -> None:
     assert len(mailbox) == 0
 
 
+async def test_who_cannot_wait_takes_what_there_is() -> None:
+    mailbox: Mailbox[int] = Mailbox(10)
+    assert mailbox.take_now() == []
+    mailbox.put_all([1, 2])
+    assert mailbox.take_now() == [1, 2]
+    mailbox.put(3)
+    assert await mailbox.take() == [3]
+
+
 @pytest.mark.parametrize("many", [True, False])
 async def test_an_item_wakes_the_reader(many: bool) -> None:
     mailbox: Mailbox[int] = Mailbox(10)

@@ -178,7 +178,7 @@ async def test_a_job_for_later_runs_later(dsn: str, app: Chronos, client: Client
     config = make_config(dsn, scheduler={"interval_s": NEVER_S, "idle_interval_s": NEVER_S})
     runtime = Runtime(app, config)
     async with working(runtime):
-        await eventually(runtime._hears)
+        await eventually(lambda: runtime._claimer.is_marked)
         job = await client.enqueue("work", delay_s=0.3)
         record = await ended(client, job.id)
     assert record.finished_at is not None

@@ -133,7 +133,8 @@ class Runtime:
                 metrics,
                 nudge=self._due,
                 returned=self._claimer.look_behind,
-                hears=self._hears,
+                # Only marked topics are notified of what falls due, and under load none is.
+                hears=lambda: self._hears() and self._claimer.is_marked,
             ),
             Watchdog(config.watchdog, store, metrics, returned=self._claimer.look_behind),
             Janitor(config.janitor, store, metrics, worker=info),

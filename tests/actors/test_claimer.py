@@ -338,11 +338,14 @@ async def test_a_look_behind_that_is_wanted_during_a_claim_is_not_forgotten(cloc
 async def test_a_look_behind_that_failed_is_tried_again(clock: Clock) -> None:
     stand = Stand()
     await stand.enqueue(10)
+    await stand.claimer.claim_once(1)
+    stand.claimer.look_behind()
     stand.store.fail("claim_jobs", Before(AWAY))
     with pytest.raises(StoreUnavailable):
         await stand.claimer.claim_once(1)
     await stand.claimer.claim_once(1)
-    assert stand.store.looks_behind == [True, True]
+    await stand.claimer.claim_once(1)
+    assert stand.store.looks_behind == [True, True, True, False]
 
 
 async def test_a_look_behind_needs_no_reason_after_a_while(clock: Clock) -> None:
@@ -472,6 +475,7 @@ async def test_notifications_are_called_off_under_load(clock: Clock) -> None:
     async with running(stand.claimer.run):
         await wait_all_tasks_blocked()
         assert stand.store.calls["mark_idle"] == [1]
+        assert stand.claimer.is_marked
         await stand.enqueue(10)
         for _ in range(4):
             stand.nudge()
@@ -480,6 +484,7 @@ async def test_notifications_are_called_off_under_load(clock: Clock) -> None:
             assert stand.store.calls["unmark_idle"] == [] or clock.now > 1_002
         await wait_all_tasks_blocked()
     assert stand.store.calls["unmark_idle"] == [1]
+    assert not stand.claimer.is_marked
 
 
 async def test_new_jobs_wake_an_idle_claimer_that_hears() -> None:

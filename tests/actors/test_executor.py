@@ -197,6 +197,19 @@ async def test_when_the_inbox_closes_what_runs_ends_and_what_waits_is_given_back
     assert (bench.inflight.settled, len(bench.inflight)) == (5, 0)
 
 
+async def test_what_comes_after_the_executor_ended_is_given_back_on_demand() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler)
+    async with running(bench.executor.run) as scope:
+        await wait_all_tasks_blocked()
+        scope.cancel()
+    bench.give(*make_jobs(3))  # The claim was on its way.
+    bench.executor.release_inbox()
+    assert ends(await bench.outcomes(3)) == ["release"] * 3
+    bench.executor.release_inbox()
+    assert (len(bench.outbox), len(bench.inflight)) == (0, 0)
+
+
 async def test_an_idle_executor_returns_when_its_inbox_closes() -> None:
     async def do_nothing(job: Job, payload: object) -> None: ...
 

@@ -6,6 +6,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from chronos_runtime.job import Cancel, Discard, Job, Outcome, Retry, Return, Snooze
 from tests.actors.bench import (
@@ -192,6 +193,15 @@ async def test_a_handler_that_takes_too_long_fails_and_waits_as_its_backoff_says
     assert (outcome.why, outcome.delay_s) == ("retry", BACKOFF_S)
     assert error_of(outcome)["type"] == "TimeoutError"
     assert 0.01 <= outcome.run_s < 5
+
+
+async def test_a_timeout_is_noticed_in_time_by_an_executor_that_was_idle() -> None:
+    bench = ExecutorBench(sleep_for_ever)
+    async with running(bench.executor.run):
+        await wait_all_tasks_blocked()
+        bench.give(make_job(timeout_s=0.01))
+        [outcome] = await bench.outcomes(1)
+    assert outcome.run_s < 0.6  # An idle executor looks once a second.
 
 
 async def test_a_last_attempt_that_takes_too_long_ends_dead() -> None:

@@ -90,6 +90,11 @@ class Claimer:
         self._looks_behind = True
         self._nudge()
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether producers notify this process of new jobs in its topics."""
+        return self._marked_at > -float("inf")
+
     async def run(self) -> None:
         """Claim for ever."""
         while True:
