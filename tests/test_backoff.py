@@ -3,11 +3,14 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronos_runtime.backoff import Exponential, Fixed
 from chronos_runtime.checks import checked_delay
+
+# How long an example takes says more about the machine's load than about the code.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ATTEMPTS = st.integers(1, 2**31 - 1)
 
@@ -18,6 +21,7 @@ def test_the_ladder_doubles_from_half_a_minute_to_a_quarter_of_an_hour() -> None
     assert delays == [30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 900.0, 900.0]
 
 
+@UNHURRIED
 @given(ATTEMPTS)
 def test_jitter_lengthens_by_a_tenth_at_most_and_never_shortens(attempt: int) -> None:
     floor = Exponential(jitter=0.0)(attempt)
@@ -37,6 +41,7 @@ def test_no_attempt_number_overflows(attempt: int) -> None:
     assert 30.0 <= delay_s <= 990.0
 
 
+@UNHURRIED
 @given(
     first_s=st.floats(0.001, 3_600),
     factor=st.floats(1.0, 10.0),
@@ -53,6 +58,7 @@ def test_every_rung_is_a_delay_that_can_be_written(
     assert checked_delay(delay_s, "backoff") == delay_s
 
 
+@UNHURRIED
 @given(ATTEMPTS)
 def test_a_fixed_backoff_is_the_same_every_time(attempt: int) -> None:
     assert Fixed(delay_s=7.5)(attempt) == 7.5

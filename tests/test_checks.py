@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronos_runtime.checks import (
@@ -26,6 +26,10 @@ from chronos_runtime.checks import (
     checked_timeout,
 )
 from chronos_runtime.errors import InputError
+
+
+# How long an example takes says more about the machine's load than about the code.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Nowhere(tzinfo):
@@ -114,6 +118,7 @@ def test_a_delay_is_a_finite_number_that_is_not_negative(wrong: object) -> None:
     assert "number of seconds" in refuse(checked_delay, "delay_s", wrong, "delay_s")
 
 
+@UNHURRIED
 @given(st.floats(0.0, DELAY_MAX_S) | st.integers(0, int(DELAY_MAX_S)))
 def test_a_delay_of_up_to_a_year_is_taken_as_it_is(delay_s: float) -> None:
     assert checked_delay(delay_s, "delay_s") == delay_s

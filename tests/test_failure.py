@@ -17,6 +17,9 @@ from chronos_runtime.failure import (
 )
 from chronos_runtime.store.migrations import Connection
 
+# How long an example takes says more about the machine's load than about the code.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 # Every code point, also those that UTF-8 and jsonb cannot hold.
 ANY_CHARACTER = st.characters(codec=None, exclude_categories=[])
 ANY_TEXT = st.text(ANY_CHARACTER) | st.text(
@@ -149,6 +152,7 @@ def test_a_class_with_an_impossible_name_is_recorded_too() -> None:
     assert len(name) <= 200
 
 
+@UNHURRIED
 @given(ANY_TEXT, st.integers(30, 200))
 def test_clean_text_is_storable_and_short(text: str, max_chars: int) -> None:
     clean = clean_text(text, max_chars)
@@ -158,6 +162,7 @@ def test_clean_text_is_storable_and_short(text: str, max_chars: int) -> None:
     assert clean_text(clean, max_chars) == clean
 
 
+@UNHURRIED
 @given(st.text(ANY_CHARACTER, max_size=30).filter(lambda text: "\x00" not in text))
 def test_clean_text_changes_nothing_that_can_be_stored(text: str) -> None:
     try:
@@ -167,9 +172,7 @@ def test_clean_text_changes_nothing_that_can_be_stored(text: str) -> None:
     assert clean_text(text, 30) == text
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ANY_TEXT, min_size=20, max_size=60))
 async def test_postgres_takes_the_record_of_any_message(
     connection: Connection, messages: list[str]

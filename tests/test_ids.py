@@ -7,11 +7,14 @@ from itertools import pairwise
 from uuid import RFC_4122, UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronos_runtime.ids import JobIds, Worker, new_job_id, new_job_ids
 from chronos_runtime.store.migrations import Connection
+
+# How long an example takes says more about the machine's load than about the code.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NOW_MS = 1_800_000_000_000
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -58,6 +61,7 @@ def test_the_highest_random_start_leaves_room_within_its_millisecond(
     assert {(milliseconds(id), id.version, id.variant) for id in minted} == {(NOW_MS, 7, RFC_4122)}
 
 
+@UNHURRIED
 @given(
     st.lists(st.tuples(st.integers(NOW_MS - 5_000, NOW_MS + 5_000), st.integers(1, 5)), max_size=20)
 )
@@ -150,6 +154,7 @@ def test_threads_that_share_a_worker_never_get_the_same_token() -> None:
     assert len(set(tokens)) == 8 * 500
 
 
+@UNHURRIED
 @given(st.binary(min_size=8, max_size=8), st.binary(min_size=8, max_size=8))
 def test_no_token_of_a_worker_lies_in_the_range_of_another(ours: bytes, others: bytes) -> None:
     worker, other = Worker(ours), Worker(others)

@@ -31,9 +31,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 
-DATABASE = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+DATABASE = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Color(enum.Enum):
@@ -128,19 +126,17 @@ async def test_typed_payloads_come_back_from_the_database_as_their_type(
         assert msgspec.json.decode(row["payload"], type=shape) == payload
 
 
-@pytest.mark.parametrize(
-    "number", [2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**30, -(2**63), -(10**30)]
-)
 async def test_integers_of_any_size_come_back_exactly_or_are_refused(
-    connection: Connection, number: int
+    connection: Connection,
 ) -> None:
-    try:
-        text = encode({"n": number}, dict[str, int])
-    except PayloadError:
-        assert not -(2**63) <= number < 2**64, "these every version of msgspec takes"
-        return
-    [row] = await connection.fetch(THROUGH_JSONB, [text])
-    assert msgspec.json.decode(row["payload"], type=dict[str, int]) == {"n": number}
+    for number in (2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**30, -(2**63), -(10**30)):
+        try:
+            text = encode({"n": number}, dict[str, int])
+        except PayloadError:
+            assert not -(2**63) <= number < 2**64, "these every version of msgspec takes"
+            continue
+        [row] = await connection.fetch(THROUGH_JSONB, [text])
+        assert msgspec.json.decode(row["payload"], type=dict[str, int]) == {"n": number}
 
 
 @pytest.mark.parametrize(
@@ -184,9 +180,8 @@ def test_a_lone_surrogate_is_refused_by_its_place(payload: object, place: str) -
     assert refusal(payload).endswith(f"lone surrogate in the string at {place}")
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
+async def test_what_only_looks_unstorable_is_stored(connection: Connection) -> None:
+    payloads: list[object] = [
         "\\u0000",
         {"\\u0000": "\\\\u0000"},
         "null",
@@ -196,15 +191,12 @@ def test_a_lone_surrogate_is_refused_by_its_place(payload: object, place: str) -
         {"NaN": "Infinity"},
         Decimal("NaN"),
         msgspec.Raw(b'{"a": null}'),
-    ],
-    ids=lambda payload: "raw" if isinstance(payload, msgspec.Raw) else ascii(payload),
-)
-async def test_what_only_looks_unstorable_is_stored(
-    connection: Connection, payload: object
-) -> None:
-    text = encode(payload)
-    [row] = await connection.fetch(THROUGH_JSONB, [text])
-    assert msgspec.json.decode(row["payload"]) == msgspec.json.decode(text)
+    ]
+    texts = [encode(payload) for payload in payloads]
+    rows = await connection.fetch(THROUGH_JSONB, texts)
+    found = [msgspec.json.decode(row["payload"]) for row in rows]
+    assert found == [msgspec.json.decode(text) for text in texts]
+    assert found[:7] == payloads[:7]
 
 
 @pytest.mark.parametrize(

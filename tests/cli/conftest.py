@@ -56,6 +56,13 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch, dsn: str) -> str:
+    """A migrated database that every command finds."""
+    monkeypatch.setenv("CHRONOS_DSN", dsn)
+    return dsn
+
+
+@pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(monkeypatch, capsys)
 

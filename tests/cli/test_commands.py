@@ -3,65 +3,16 @@
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
-import anyio
-import asyncpg
 import pytest
 
-from chronos_runtime.config import DatabaseConfig
-from chronos_runtime.ids import Worker
-from chronos_runtime.job import Finish
-from chronos_runtime.store import Wanted
-from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.version import VERSION
 from tests.cli.program import Cli
+from tests.cli.rows import enqueued, execute
 
 NOWHERE = "postgresql://ada:hunter2@127.0.0.1:1/app"
 NOBODY = UUID(int=7)
-HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[0m\x9b2J [bold]\n\u202eevil"
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch, dsn: str) -> str:
-    """A migrated database that every command finds."""
-    monkeypatch.setenv("CHRONOS_DSN", dsn)
-    return dsn
-
-
-def execute(dsn: str, statement: str, *arguments: object) -> list[dict[str, Any]]:
-    async def ask() -> list[dict[str, Any]]:
-        connection = await asyncpg.connect(dsn)
-        try:
-            return [dict(row) for row in await connection.fetch(statement, *arguments)]
-        finally:
-            await connection.close()
-
-    return anyio.run(ask)
-
-
-def enqueued(cli: Cli, *arguments: object) -> str:
-    return str(cli("enqueue", *arguments, "--json").json["id"])
-
-
-def end_all(dsn: str, state: Any, error: str | None = None) -> None:
-    """Claim and finish every ready job of the default topic, as a worker would."""
-
-    async def work() -> None:
-        store = PostgresStore(DatabaseConfig(dsn=dsn))
-        jobs = await store.claim_jobs(
-            Worker().next_token(),
-            [Wanted("default", 1_000, [0] * 10)],
-            kinds=["greet"],
-            room=1_000,
-            lease_s=30,
-            claimed_at=0.0,
-        )
-        await store.finish_jobs([Finish(job, state, 0.5, error=error) for job in jobs])
-        await store.close()
-
-    anyio.run(work)
 
 
 def test_version_and_help(cli: Cli) -> None:
@@ -215,100 +166,6 @@ def test_a_mistake_in_the_last_line_of_a_file_enqueues_nothing(cli: Cli, use: st
         assert ended.code == 2
         assert "line 2" in ended.err or "job 2 of 2" in ended.err
         assert execute(use, "select from chronos.jobs") == []
-
-
-def test_jobs_are_listed_newest_first_by_page_and_filter(cli: Cli, use: str) -> None:
-    ids = [enqueued(cli, "greet") for _ in range(3)]
-    other = enqueued(cli, "other", "--topic", "mail", "--delay-s", 60)
-    page = cli("jobs", "list", "--limit", 2, "--json").json
-    assert [job["id"] for job in page["jobs"]] == [other, ids[2]]
-    rest = cli("jobs", "list", "--before", page["next"], "--json").json
-    assert [job["id"] for job in rest["jobs"]] == [ids[1], ids[0]]
-    assert rest["next"] is None
-    for arguments in (["--topic", "mail"], ["--kind", "other"], ["--state", "scheduled"]):
-        found = cli("jobs", "list", *arguments, "--json").json["jobs"]
-        assert [job["id"] for job in found] == [other]
-    assert "'gone' is not one of scheduled, ready" in cli("jobs", "list", "--state", "gone").err
-
-
-def test_text_is_aligned_and_plain_where_nobody_looks(cli: Cli, use: str) -> None:
-    for _ in range(2):
-        enqueued(cli, "greet")
-    lines = cli("jobs", "list").out.splitlines()
-    assert lines[0].split() == ["ID", "STATE", "KIND", "TOPIC", "TRY", "WHEN", "LAST", "ERROR"]
-    assert {line.index("greet") for line in lines[1:]} == {lines[0].index("KIND")}
-    assert "\x1b" not in "".join(lines)
-    assert cli("jobs", "list", "--kind", "none").err == "no jobs\n"
-
-
-def test_show_tells_everything_about_a_job(cli: Cli, use: str) -> None:
-    id = enqueued(cli, "greet", '{"name": "Ada"}')
-    end_all(use, "dead", '{"type": "ValueError", "message": "no", "attempt": 1, "traceback": "T"}')
-    shown = cli("jobs", "show", id).out
-    for part in (id, "dead", "greet", "1 of 5", '"name": "Ada"', "ValueError: no", "  T"):
-        assert part in shown
-    missing = cli("jobs", "show", NOBODY)
-    assert missing.code == 5
-    assert missing.err == f"error: no job has the id {NOBODY}\n"
-    assert cli("jobs", "show", "seven").code == 2
-
-
-def test_hostile_job_data_is_harmless_on_a_terminal(cli: Cli, use: str) -> None:
-    id = enqueued(cli, "greet", "--key", HOSTILE)
-    execute(
-        use, "update chronos.jobs set kind = $1, topic = $1, payload = to_jsonb($1::text)", HOSTILE
-    )
-    for command in (["jobs", "list"], ["jobs", "show", id], ["topics", "list"]):
-        shown = cli(*command).out
-        assert "owned" not in shown or command[1] == "show"  # There it is JSON, spelled out.
-        assert all(character.isprintable() or character == "\n" for character in shown), shown
-        document = cli(*command, "--json")
-        assert all(character.isprintable() or character == "\n" for character in document.out)
-        assert document.json
-    assert cli("jobs", "show", id, "--json").json["payload"] == HOSTILE
-
-
-def test_cancel_ends_what_waits_and_asks_what_runs(cli: Cli, use: str) -> None:
-    waiting = enqueued(cli, "greet")
-    assert cli("jobs", "cancel", waiting).out == f"{waiting} cancelled\n"
-    running = enqueued(cli, "greet")
-    execute(
-        use,
-        "update chronos.jobs set state = 'running', lease_token = gen_random_uuid(),"
-        " lease_until = now() + interval '1 minute'",
-    )
-    assert cli("jobs", "cancel", running, "--json").json == {running: "requested"}
-    again = cli("jobs", "cancel", waiting)
-    assert again.code == 5
-    assert "has ended already: cancelled" in again.err
-    assert cli("jobs", "cancel", NOBODY).code == 5
-
-
-def test_dead_jobs_are_retried_and_discarded(cli: Cli, use: str) -> None:
-    ids = [enqueued(cli, "greet") for _ in range(4)]
-    assert cli("jobs", "retry", ids[0]).code == 5
-    end_all(use, "dead")
-    assert cli("jobs", "retry", ids[0]).out == f"{ids[0]} retried\n"
-    assert cli("jobs", "show", ids[0], "--json").json["state"] == "ready"
-    assert cli("jobs", "discard", ids[1], "--json").json == {"discarded": 1}
-    assert cli("jobs", "show", ids[1], "--json").json["state"] == "cancelled"
-    assert cli("jobs", "discard", ids[1]).code == 5
-    assert cli("jobs", "retry").code == 2
-    assert cli("jobs", "retry", ids[2], "--all").code == 2
-    assert cli("jobs", "retry", "--all", "--kind", "other").out == "retried 0 jobs\n"
-    assert cli("jobs", "retry", "--all").out == "retried 2 jobs\n"
-    assert cli("jobs", "discard", "--all", "--json").json == {"discarded": 0}
-
-
-def test_one_job_whose_key_is_taken_does_not_hold_up_the_others(cli: Cli, use: str) -> None:
-    clashing = enqueued(cli, "greet", "--key", "k")
-    free = [enqueued(cli, "greet") for _ in range(2)]
-    end_all(use, "dead")
-    enqueued(cli, "greet", "--key", "k")
-    ended = cli("jobs", "retry", "--all")
-    assert ended.out == "retried 2 jobs\n"
-    assert f"{clashing} not retried" in ended.err
-    assert {cli("jobs", "show", id, "--json").json["state"] for id in free} == {"ready"}
 
 
 def test_topics_show_depths_and_gates(cli: Cli, use: str) -> None:

@@ -172,6 +172,12 @@ async def test_a_dsn_reaches_the_children_on_no_command_line_and_in_no_environme
             assert dsn not in visible(pid)
 
 
+async def test_nobody_but_a_parent_starts_a_child(folder: Path) -> None:
+    with running("child", "shop:app", folder=folder) as program:
+        assert await program.ends() == 1
+        assert program.log == "error: no orders: only a parent process starts a child\n"
+
+
 def visible(pid: int) -> str:
     """What `ps` can show of a process."""
     return "".join(Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "environ"))

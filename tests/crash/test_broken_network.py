@@ -32,6 +32,7 @@ from pg_stat_activity
 where datname = current_database() and query like '{CLAIM}%'
 """
 
+RESCANS = "chronos_claimer_rescans_total"
 UP = "chronos_listener_up_state"
 
 # Nothing but the poll floor may explain that an idle worker found a job.
@@ -183,6 +184,7 @@ async def test_without_a_listener_jobs_are_found_at_the_poll_floor(
     await wait_listener(worker, is_up=True)
     (first,) = await enqueue(client, "quick")
     await checker.wait_drained()
+    await worker.wait_metric(RESCANS, lambda looks: looks >= 2)  # The first one was a slow one.
     await wait_long_rest(checker)
     proxy.refuse_new()
     await kill_listener(checker)

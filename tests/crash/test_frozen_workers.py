@@ -88,7 +88,7 @@ def assert_every_attempt_ran(report: Report, ids: list[UUID]) -> None:
         assert report.attempts_started(id) == list(range(1, attempt + 1))
 
 
-HEARTBEATER = "application_name = 'chronos-runtime' and query like '-- One beat%'"
+HEARTBEATER = "datname = current_database() and query like '-- One beat%'"
 
 
 async def wait_first_beat(checker: Checker) -> None:
@@ -104,7 +104,6 @@ async def wait_first_beat(checker: Checker) -> None:
 
 async def cut_heartbeater(checker: Checker) -> None:
     cut = await checker.queue.fetch(
-        "select pg_terminate_backend(pid) from pg_stat_activity"
-        f" where datname = current_database() and {HEARTBEATER}"
+        f"select pg_terminate_backend(pid) from pg_stat_activity where {HEARTBEATER}"
     )
     assert len(cut) == 1

@@ -35,6 +35,7 @@ async def _pages(
             states=states, topic=topic, kind=kind, before=before, limit=limit
         )
         found += page
+        assert len(found) < 100, "the pages do not end"
         if len(page) < limit:
             break
         before = page[-1].id

@@ -8,7 +8,8 @@ The frontier: claimed rows leave dead entries at the head of the ready index unt
 and while an old snapshot is held it cannot. So the claimer remembers the highest seq it claimed
 per topic and priority and starts the next scan there. That is a hint, never the truth: it looks
 behind the frontier when a claim comes back short, when something may have become ready there,
-and every `rescan_s`; looking behind may cost at most a fiftieth of the time.
+and every `rescan_s`. After a look that cost more than a claim from the frontier would have, it
+waits fifty times that cost, but no longer than `rescan_s`.
 
 If it dies right now: what it leased lapses and is reaped. A claim whose reply was lost is given
 back by its token before the next claim.
@@ -30,7 +31,7 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Store, Wanted
 
 _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
-_RESCAN_PAUSE_MAX_S = 10.0  # One look that met a slow network must not blind us for minutes.
+_LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy machine does not.
 _RATE_WINDOW_S = 0.2
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
@@ -77,7 +78,10 @@ class Claimer:
         self._frontiers = {topic: [0] * PRIORITIES for topic in topics}
         self._looks_behind = True
         self._rescan_after = 0.0  # Monotonic time before which looking behind is too dear.
-        self._quickest_s = float("inf")  # The quickest claim so far.
+        # From claims that did not look behind the frontier: the quickest, and per job.
+        self._quickest_s = float("inf")
+        self._row_s = float("inf")
+        self._look_costs: deque[float] = deque(maxlen=_LOOKS_JUDGED)
         self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
         self._doubtful: list[UUID] = []
         self._ends: deque[tuple[float, int]] = deque()
@@ -136,7 +140,7 @@ class Claimer:
         self._advance(jobs)
         self._is_short = len(jobs) < max(asked, 1)
         if asked:
-            self._note_claim(from_zero, seconds=time.monotonic() - started)
+            self._note_claim(from_zero, len(jobs), seconds=time.monotonic() - started)
         for labels, count in Counter((job.topic, job.kind) for job in taken).items():
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
@@ -216,20 +220,32 @@ class Claimer:
     def _may_look_behind(self, now: float) -> bool:
         return (self._looks_behind or now > self._rescan_by) and now >= self._rescan_after
 
-    def _note_claim(self, from_zero: bool, *, seconds: float) -> None:
+    def _note_claim(self, from_zero: bool, jobs: int, *, seconds: float) -> None:
         now = time.monotonic()
-        # What looking behind costs is what it takes beyond a claim that found nothing to walk
-        # over: the way to the database, and the first connection, are paid by every claim.
-        self._quickest_s = min(self._quickest_s, seconds)
         if from_zero:
             self._metrics.rescans.inc()
-            cost_s = seconds - self._quickest_s
-            self._rescan_after = now + min(cost_s * _RESCAN_SHARE, _RESCAN_PAUSE_MAX_S)
+            self._rescan_after = now + self._pause_s(jobs, seconds)
             self._rescan_by = now + self._config.rescan_s
-        elif self._is_short:
-            self._looks_behind = True
+        else:
+            self._quickest_s = min(self._quickest_s, seconds)
+            if jobs:
+                self._row_s = min(self._row_s, seconds / jobs)
+            self._looks_behind = self._looks_behind or self._is_short
         if self._is_short:
             self._short_at = now
+
+    def _pause_s(self, jobs: int, seconds: float) -> float:
+        """How long not to look behind the frontier again, after a look of `seconds`.
+
+        It cost what it took beyond a claim from the frontier, for as many jobs: the way to the
+        database, and the leasing itself, are paid by every claim. Without such a claim there is
+        nothing to compare with, and no frontier to look behind.
+        """
+        if self._quickest_s == float("inf"):
+            return 0.0
+        leasing_s = jobs * self._row_s if self._row_s < float("inf") else 0.0
+        self._look_costs.append(max(seconds - max(self._quickest_s, leasing_s), 0.0))
+        return min(min(self._look_costs) * _RESCAN_SHARE, self._config.rescan_s)
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

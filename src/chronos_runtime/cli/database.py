@@ -18,7 +18,7 @@ from chronos_runtime.cli.settings import DSN, load_settings, mask_dsn
 from chronos_runtime.client import Client
 from chronos_runtime.config import Config, DatabaseConfig
 from chronos_runtime.embedded import EmbeddedPostgres
-from chronos_runtime.errors import ConfigError, InputError, StoreError, StoreUnavailable
+from chronos_runtime.errors import ConfigError, StoreError, StoreUnavailable
 from chronos_runtime.store.connect import connect
 from chronos_runtime.store.lane import Lane, ignore_observation
 from chronos_runtime.store.migrations import Connection, check_version, migrate
@@ -37,7 +37,7 @@ async def ask(
     *,
     deadline_s: float | None = None,
 ) -> T:
-    """Run one operation on a connection of its own; an address nobody can read is a ConfigError."""
+    """Run one operation on a connection of its own; what goes wrong names the database."""
     lane = Lane(
         functools.partial(connect, database),
         size=1,
@@ -46,27 +46,13 @@ async def ask(
     )
     try:
         return await lane.run(name, operation)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise _unreadable(database.dsn) from error
     except StoreError as error:
-        if isinstance(error.__cause__, ValueError):
-            raise _unreadable(database.dsn) from error
         _, is_connecting, reason = str(error).partition(f"{name}: ")
         if not is_connecting:
             raise
         raise type(error)(f"{mask_dsn(database.dsn)}: {reason}") from error.__cause__
     finally:
         await lane.close()
-
-
-def _unreadable(dsn: str) -> ConfigError:
-    # Not what the driver says: it quotes the part it stumbled over, often of a password.
-    return ConfigError(
-        f"{DSN}: {mask_dsn(dsn)} cannot be read; write postgresql://user:password@host:5432/name,"
-        " with special characters of the password percent-encoded"
-    )
 
 
 async def check_schema(database: DatabaseConfig) -> None:

@@ -1,6 +1,5 @@
 """From a command to its end: one event loop, one exit code, one line about what went wrong."""
 
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn, TypeVar, TypeVarTuple
@@ -43,8 +42,6 @@ def exit_with(program: Callable[[], object]) -> NoReturn:
         for error in errors:
             _complain(error)
         code = errors[0].exit_code
-    except* BrokenPipeError:  # `… | head`: whoever read our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 

@@ -4,6 +4,7 @@ Job data is other people's text. It is printed as text only: never as markup, an
 escape sequences and control characters that would let it speak to the terminal.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -59,14 +60,23 @@ class Column(msgspec.Struct, frozen=True):
 Cell = str | Text
 
 
+class _Console(Console):
+    """A console that is content when whoever read it has seen enough, as in `… | head`."""
+
+    def on_broken_pipe(self) -> None:
+        # Nothing may be written any more, also not what Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0)
+
+
 def console() -> Console:
     """Standard output, as it is now."""
-    return Console(highlight=False, markup=False, emoji=False)
+    return _Console(highlight=False, markup=False, emoji=False)
 
 
 def error_console() -> Console:
     """Standard error, as it is now."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return _Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def print_line(text: Cell) -> None:
@@ -83,7 +93,7 @@ def print_json(value: object) -> None:
     """One JSON document on standard output."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     lines = (escape_controls(line, as_json=True) for line in text.split("\n"))
-    sys.stdout.write("\n".join(lines) + "\n")
+    print_line("\n".join(lines))
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:

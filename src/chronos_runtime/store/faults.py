@@ -36,12 +36,8 @@ def is_transient(error: BaseException) -> bool:
             or _is_partition_attached_meanwhile(error)
         )
     # InternalClientError: no host is writable just now, because a failover is under way, or the
-    # protocol is out of step. InterfaceError: "connection is closed", but as a ValueError it is
-    # about an argument. OSError covers TimeoutError.
-    is_about_connection = isinstance(error, asyncpg.InterfaceError | pg.InternalClientError)
-    return isinstance(error, OSError) or (
-        is_about_connection and not isinstance(error, ValueError | pg.UnsupportedClientFeatureError)
-    )
+    # protocol is out of step. InterfaceError: "connection is closed". OSError covers TimeoutError.
+    return isinstance(error, asyncpg.InterfaceError | pg.InternalClientError | OSError)
 
 
 def _is_partition_attached_meanwhile(error: asyncpg.PostgresError) -> bool:

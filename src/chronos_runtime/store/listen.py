@@ -5,7 +5,6 @@ it; silence within the deadline ends the listening, and whoever called connects 
 """
 
 import anyio
-import asyncpg
 
 from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.nudge import Nudge
@@ -48,7 +47,7 @@ async def listen(
                 await echoed.wait()
             heard("", "probe")
         raise StoreUnavailable("listen: the connection was closed")
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except FAULTS as error:
         raise StoreUnavailable(f"listen: {type(error).__name__}: {error}") from error
     finally:
         connection.terminate()
