@@ -27,7 +27,6 @@ from chronos_runtime.checks import (
 )
 from chronos_runtime.errors import InputError
 
-
 # How long an example takes says more about the machine's load than about the code.
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

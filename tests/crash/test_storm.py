@@ -1,4 +1,4 @@
-"""Workers die and freeze at random, again and again; every job ends exactly once all the same."""
+"""Workers die and freeze, sessions are cut, at random; every job ends exactly once all the same."""
 
 import os
 import random
@@ -19,12 +19,21 @@ WORKERS = 3
 ROUNDS = 20  # One kill each.
 QUICK_A_ROUND = 140
 FREEZES = 5
+CUTS_A_ROUND = 3
 FROZEN_ROUNDS = (3, 6)  # A round takes about a second, a lease lasts three.
 
 # More attempts than there are kills: only what always fails may end dead.
 PATIENCE = 2 * ROUNDS
 FAIL_ATTEMPTS = 3
 ENDS = {"quick": "succeeded", "snooze": "succeeded", "fail": "dead", "cancel": "cancelled"}
+
+# Of the workers only: the producer's own would have to be sent again.
+CUT_SESSIONS = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where datname = current_database() and application_name = 'chronos-runtime'
+  and query not like '-- Inserts jobs%'
+order by random() limit $1
+"""
 
 
 def chosen_seed() -> int:
@@ -47,7 +56,7 @@ def start_until_full(fleet: Fleet) -> None:
         fleet.start(executor={"concurrency": 10})
 
 
-async def test_every_job_ends_exactly_once_though_workers_are_killed_all_the_time(
+async def test_every_job_ends_exactly_once_though_workers_die_all_the_time(
     client: Client, checker: Checker, fleet: Fleet, say: Say
 ) -> None:
     seed = chosen_seed()
@@ -68,6 +77,7 @@ async def test_every_job_ends_exactly_once_though_workers_are_killed_all_the_tim
             worker = dice.choice(fleet.alive)
             worker.freeze()
             frozen[worker] = turn + dice.randint(*FROZEN_ROUNDS)
+        await checker.queue.execute(CUT_SESSIONS, CUTS_A_ROUND)
         dice.choice([worker for worker in fleet.alive if worker not in frozen]).kill()
 
     for worker in frozen:

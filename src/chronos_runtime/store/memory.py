@@ -36,20 +36,25 @@ from chronos_runtime.store import (
 )
 from chronos_runtime.store.memory_bell import Bell
 from chronos_runtime.store.memory_jobs import Jobs
+from chronos_runtime.store.memory_presence import Presence
 from chronos_runtime.store.memory_row import Row, check_json, is_storable
 
-_SEEN_LATELY_S = 180.0  # As in survey_unserved.sql.
 _DUE_SOON_S = 5.0  # As in enqueue_jobs.sql: nobody looks by himself before.
 
 
 class MemoryStore:
-    """Chronos's state for as long as this object lives."""
+    """Chronos's state for as long as this object lives, for tests and simulations.
+
+    >>> import anyio, chronos_runtime
+    >>> anyio.run(chronos_runtime.Client(MemoryStore()).enqueue, "greet", {"name": "Ada"}).is_new
+    True
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._jobs = Jobs()
         self._gates: dict[str, Gate] = {}
-        self._workers: dict[UUID, tuple[WorkerInfo, float]] = {}
+        self._presence = Presence()
         self._bell = Bell()
 
     async def _begin(self) -> float:
@@ -254,9 +259,7 @@ class MemoryStore:
         return self._jobs.depths(await self._begin(), bound)
 
     async def survey_unserved(self, limit: int) -> dict[str, int]:
-        lately = await self._begin() - _SEEN_LATELY_S
-        seen = (worker for worker, seen_at in self._workers.values() if seen_at > lately)
-        served = {kind for worker in seen for kind in worker.kinds}
+        served = self._presence.served_kinds(await self._begin())
         waiting = self._jobs.waiting_kinds(limit)
         return {kind: jobs for kind, jobs in waiting.items() if kind not in served}
 
@@ -267,18 +270,16 @@ class MemoryStore:
         return HistoryCounts(dead, cancelled, estimate=states.total())
 
     async def announce_worker(self, worker: WorkerInfo) -> None:
-        now = await self._begin()
-        known, _ = self._workers.get(worker.id, (worker, now))
-        self._workers[worker.id] = (known, now)
+        self._presence.announce(worker, await self._begin())
 
     async def forget_worker(self, worker: UUID) -> None:
         await self._begin()
-        self._workers.pop(worker, None)
+        self._presence.forget(worker)
         self._bell.unmark(worker)
 
     async def prune_workers(self, older_than_s: float) -> None:
         before = await self._begin() - older_than_s
-        self._workers = {key: seen for key, seen in self._workers.items() if seen[1] >= before}
+        self._presence.prune(before)
         self._bell.prune(before)
 
     async def make_partitions(self, days_ahead: int) -> int:
