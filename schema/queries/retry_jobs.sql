@@ -1,4 +1,4 @@
--- Brings dead jobs back to life as ready, with as many new attempts as they had at first.
+-- Brings dead jobs back to life as ready, with at least one more attempt.
 -- $1 ids. Returns the ids revived. The id stays and the attempt counts on, so that id and
 -- attempt remain a key for idempotent handlers. A job whose unique key is taken meanwhile
 -- stays dead: the insert fails as a whole and says which key.
@@ -14,8 +14,8 @@ inserted as (
         errors, enqueued_at
     )
     select
-        id, topic, kind, priority, payload, attempt, attempt + max_attempts, timeout_s,
-        unique_key, errors, enqueued_at
+        id, topic, kind, priority, payload, attempt,
+        greatest(max_attempts, attempt + 1), timeout_s, unique_key, errors, enqueued_at
     from revived
     returning id, topic
 ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack, get_args
 from uuid import UUID
 
 from chronos_runtime.answers import Counts, Enqueued, Page
@@ -117,7 +117,7 @@ class Client:
         """A job, checked but not yet enqueued. What is left out comes from its handler.
 
         `run_at` and `delay_s` postpone it; `key` lets only one live job bear that key.
-        Enqueuing the same object twice is safe: the id is made here.
+        Enqueuing the same object again is safe while the job lives: the id is made here.
         """
         name, handler = self._handler(kind)
         if run_at is not None and delay_s is not None:
@@ -211,6 +211,10 @@ class Client:
         """One page of jobs, newest first."""
         if not 1 <= limit <= PAGE_MAX:
             raise InputError(f"limit: {limit} is not from 1 to {PAGE_MAX}")
+        if unknown := set(states or ()) - set(get_args(State)):
+            raise InputError(
+                f"states: {sorted(unknown)} are none; {', '.join(get_args(State))} are"
+            )
         jobs = await self._store.list_jobs(
             states=states, topic=topic, kind=kind, before=before, limit=limit
         )
@@ -229,7 +233,7 @@ class Client:
         return done[id]
 
     async def retry(self, id: UUID) -> None:
-        """Bring a dead job back to life, with as many attempts as it had at first."""
+        """Bring a dead job back to life, with at least one more attempt."""
         if not await self._store.retry_jobs([id]):
             await self._refuse(id, "retried")
 

@@ -170,6 +170,7 @@ class Claimer:
         """
         kept = {job.id for job in taken}
         delay_s = self._config.poll_s
+        # Nobody nudges the scheduler: that may take its interval, and the old attempt its time.
         await self._store.return_jobs(
             [Return(job, "release", delay_s=delay_s) for job in jobs if job.id not in kept]
         )

@@ -12,7 +12,7 @@ if the process dies, their leases lapse and the jobs run again.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from uuid import UUID
 
@@ -24,9 +24,6 @@ from chronos_runtime.job import Finish, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Claimed, Store
-
-# How many jobs ended in which way, by topic and kind: counted once a batch, not once a job.
-_Ends = Counter[tuple[str, str, str]]
 
 # Sorts are told apart by `type(…) is`: isinstance on a msgspec struct costs 0.3 µs a job.
 
@@ -72,6 +69,8 @@ class Reporter:
             "snooze": [metrics.snoozed],
             "release": [metrics.released],
             "interrupt": [metrics.failed],
+            "stale": [metrics.stale],
+            "unwritable": [metrics.unwritable],
         }
 
     async def run(self) -> None:
@@ -117,22 +116,29 @@ class Reporter:
                 else:
                     await self._write_plainly(outcomes[0], error)
                 return
-            self._settle([one for one in outcomes if one.job.id in written], self._count)
+            self._settle([one for one in outcomes if one.job.id in written], written)
             outcomes = await self._look_again(
                 [one for one in outcomes if one.job.id not in written]
             )
 
-    async def _send(self, outcomes: Sequence[Outcome]) -> Collection[UUID]:
+    async def _send(self, outcomes: Sequence[Outcome]) -> dict[UUID, str]:
+        """Write outcomes of one sort; of those that matched, how each ended."""
         finishes = [one for one in outcomes if type(one) is Finish]
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
-            return await self._store.finish_jobs(finishes)
-        returned = await self._store.return_jobs([one for one in outcomes if type(one) is Return])
+            written = await self._store.finish_jobs(finishes)
+            return {one.job.id: one.state for one in finishes if one.job.id in written}
+        returns = [one for one in outcomes if type(one) is Return]
+        returned = await self._store.return_jobs(returns)
         if "ready" in returned.values():
             self._returned()
         if "scheduled" in returned.values():
             self._scheduled()
-        return returned
+        return {
+            one.job.id: "cancelled" if returned[one.job.id] == "cancelled" else one.why
+            for one in returns
+            if one.job.id in returned
+        }
 
     async def _look_again(self, unmatched: Sequence[Outcome]) -> list[Outcome]:
         """Why outcomes matched no row; those that are still ours."""
@@ -155,8 +161,8 @@ class Reporter:
                         "current_token": str(check.current_token),
                     },
                 )
-        self._settle(by_verdict["applied"], self._count)
-        self._settle(by_verdict["stale"], self._count_stale)
+        self._settle(by_verdict["applied"], {one.job.id: _end(one) for one in unmatched})
+        self._settle(by_verdict["stale"], {one.job.id: "stale" for one in unmatched})
         return by_verdict["owned"]
 
     async def _write_plainly(self, outcome: Outcome, refusal: StoreError) -> None:
@@ -171,35 +177,28 @@ class Reporter:
             bare = Return(job, outcome.why, outcome.run_s, outcome.delay_s, note)
         try:
             written = await self._send([bare])
-            self._settle([bare], self._count if job.id in written else self._count_stale)
+            if written:
+                self._settle([bare], written)
+            else:
+                await self._look_again([bare])  # Still ours: it is tried again with the next batch.
         except StoreUnavailable:
             raise
         except StoreError:
             # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
-            self._settle([bare], self._count_unwritable)
+            self._settle([bare], {job.id: "unwritable"})
 
-    def _settle(self, outcomes: Sequence[Outcome], tally: Callable[[_Ends], None]) -> None:
-        ends: _Ends = Counter()
+    def _settle(self, outcomes: Sequence[Outcome], ends: Mapping[UUID, str]) -> None:
+        """Let go of outcomes and count how they ended: once a batch, not once a job."""
+        counts: Counter[tuple[str, str, str]] = Counter()
         for outcome in outcomes:
             job = outcome.job
-            if type(outcome) is Finish:
-                del self._finishes[job.id]
-                ends[outcome.state, job.topic, job.kind] += 1
-            else:
-                del self._returns[job.id]
-                ends[outcome.why, job.topic, job.kind] += 1
-        tally(ends)
+            del (self._finishes if type(outcome) is Finish else self._returns)[job.id]
+            counts[ends[job.id], job.topic, job.kind] += 1
+        for (end, topic, kind), count in counts.items():
+            for tally in self._tallies[end]:
+                tally.add((topic, kind), count)
         self._inflight.settle([outcome.job.id for outcome in outcomes])
 
-    def _count(self, ends: _Ends) -> None:
-        for (end, *labels), count in ends.items():
-            for tally in self._tallies[end]:
-                tally.add(tuple(labels), count)
 
-    def _count_stale(self, ends: _Ends) -> None:
-        for (_, *labels), count in ends.items():
-            self._metrics.stale.add(tuple(labels), count)
-
-    def _count_unwritable(self, ends: _Ends) -> None:
-        for (_, *labels), count in ends.items():
-            self._metrics.unwritable.add(tuple(labels), count)
+def _end(outcome: Outcome) -> str:
+    return outcome.state if type(outcome) is Finish else outcome.why

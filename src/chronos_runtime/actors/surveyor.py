@@ -52,9 +52,7 @@ class Surveyor:
         for topic in topics:
             for state in ("ready", "scheduled", "running"):
                 self._metrics.depth.labels(topic, state).set(0)
-        oldest: dict[
-            tuple[str, str], float
-        ] = {}  # Many topics may share a name: the oldest counts.
+        oldest: dict[tuple[str, str], float] = {}  # Of all topics under one name.
         for one in depths:
             topic = one.topic if one.topic in topics else _OTHER
             self._metrics.depth.labels(topic, one.state).inc(one.jobs)

@@ -12,7 +12,6 @@ _TRANSIENT_CODES = frozenset(
         "25006",  # read-only: the old primary after a failover
         "25P03",  # idle in transaction timeout
         "26000",  # prepared statement is gone: a pooler swapped the server
-        "0A000",  # cached plan must not change result type: DDL under a prepared statement
         "40001",  # serialization failure
         "40P01",  # deadlock
         "42P10",  # on-conflict plan bound to an index that was made anew
@@ -33,6 +32,8 @@ def is_transient(error: BaseException) -> bool:
         return (
             code in _TRANSIENT_CODES
             or code.startswith(_TRANSIENT_CLASSES)
+            # The cached plan must not change its result type: DDL under a prepared statement.
+            or isinstance(error, pg.InvalidCachedStatementError)
             or _is_partition_attached_meanwhile(error)
         )
     # InternalClientError: no host is writable just now, because a failover is under way, or the

@@ -138,7 +138,7 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             topic=self.topic,
             kind=self.kind,
             priority=self.priority,
-            max_attempts=self.attempt + self.max_attempts,
+            max_attempts=max(self.max_attempts, self.attempt + 1),
             timeout_s=self.timeout_s,
             unique_key=self.unique_key,
             payload=self.payload,
