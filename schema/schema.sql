@@ -13,10 +13,14 @@ CREATE TYPE chronos.job_state AS ENUM (
 
 CREATE FUNCTION chronos.drop_history_partitions(before timestamp with time zone) RETURNS SETOF text
     LANGUAGE plpgsql
+    SET lock_timeout TO '200ms'
     AS $_$
 declare
     partition_name text;
 begin
+    if not pg_try_advisory_xact_lock(hashtext('chronos.drop_history_partitions')) then
+        return;
+    end if;
     for partition_name in
         select child.relname::text
         from pg_catalog.pg_inherits as link
@@ -27,7 +31,12 @@ begin
               <= before
         order by child.relname
     loop
-        execute format('drop table chronos.%I', partition_name);
+        begin
+            execute format('drop table chronos.%I', partition_name);
+        exception
+            when lock_not_available then
+                return;
+        end;
         return next partition_name;
     end loop;
 end
@@ -35,6 +44,7 @@ $_$;
 
 CREATE FUNCTION chronos.make_history_partition(day date) RETURNS boolean
     LANGUAGE plpgsql
+    SET lock_timeout TO '1s'
     AS $$
 declare
     partition_name text := 'job_history_' || to_char(day, 'YYYYMMDD');
@@ -64,6 +74,9 @@ begin
         partition_name, day_start, day_end
     );
     return true;
+exception
+    when lock_not_available then
+        return false;
 end
 $$;
 

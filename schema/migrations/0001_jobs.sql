@@ -164,11 +164,13 @@ as $$
     where exists (select from chronos.idle_marks as mark where mark.topic = woken.topic)
 $$;
 
--- Makes the history partition of one UTC day; false when it is there already or the default
--- partition holds rows of that day. Attached, not created in place: that takes no lock which
--- stops the finishing of jobs on the parent.
+-- Makes the history partition of one UTC day; false when it is there already, when the default
+-- partition holds rows of that day, or when a reader of the default partition is in the way.
+-- Attached, not created in place: that takes no lock which stops the finishing of jobs on the
+-- parent.
 create function chronos.make_history_partition(day date) returns boolean
 language plpgsql
+set lock_timeout = '1s'
 as $$
 declare
     partition_name text := 'job_history_' || to_char(day, 'YYYYMMDD');
@@ -198,16 +200,25 @@ begin
         partition_name, day_start, day_end
     );
     return true;
+exception
+    when lock_not_available then
+        return false;
 end
 $$;
 
--- Drops the history partitions of days that ended before the given instant; their names.
+-- Drops the history partitions of days that ended before the given instant; their names. One
+-- that somebody is reading is left for another time: a drop that waits for its lock has every
+-- finish wait behind it. One caller at a time; a second one has nothing to do.
 create function chronos.drop_history_partitions(before timestamptz) returns setof text
 language plpgsql
+set lock_timeout = '200ms'
 as $$
 declare
     partition_name text;
 begin
+    if not pg_try_advisory_xact_lock(hashtext('chronos.drop_history_partitions')) then
+        return;
+    end if;
     for partition_name in
         select child.relname::text
         from pg_catalog.pg_inherits as link
@@ -218,7 +229,12 @@ begin
               <= before
         order by child.relname
     loop
-        execute format('drop table chronos.%I', partition_name);
+        begin
+            execute format('drop table chronos.%I', partition_name);
+        exception
+            when lock_not_available then
+                return;
+        end;
         return next partition_name;
     end loop;
 end

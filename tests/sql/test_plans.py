@@ -39,8 +39,9 @@ _LOAD = (
     # Unlogged to be fast; never vacuumed or analysed but when a test says so.
     "alter table chronos.jobs set unlogged",
     "alter table chronos.jobs set (autovacuum_enabled = false)",
-    # Six topics, from three fifths of all jobs to one in a thousand; nine jobs in ten of the
-    # default priority; ids in order of time, as clients make them.
+    # Six topics, from three fifths of all jobs to one in five hundred; nine jobs in ten of the
+    # default priority; ids in order of time, as clients make them; a hundred thousand scheduled
+    # jobs overdue.
     f"""
     insert into chronos.jobs (id, topic, kind, priority, payload, state, run_at, unique_key)
     select
@@ -56,7 +57,7 @@ _LOAD = (
         '{{"number": 1}}',
         case when number % 2 = 0 then 'ready' else 'scheduled' end::chronos.job_state,
         now() + make_interval(secs => case when number % 2 = 0 then -number else number end / 100.0)
-            - make_interval(secs => number % 2 * 100),
+            - make_interval(secs => number % 2 * 2000),
         case when number % 50 = 0 then 'key ' || number end
     from generate_series(1, {BACKLOG}) as number
     """,

@@ -337,7 +337,6 @@ TRANSIENT = {
     "25006": "read-only: the old primary after a failover",
     "25P03": "idle in transaction timeout",
     "26000": "the prepared statement is gone",
-    "0A000": "the cached plan must not change its result type",
     "40001": "serialization failure",
     "40P01": "deadlock",
     "42P10": "no index for on conflict, for a moment",
