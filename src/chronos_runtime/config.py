@@ -102,7 +102,7 @@ class SchedulerConfig(_Section, frozen=True, kw_only=True):
 
     interval_s: Seconds = 1.0
     """The longest sleep without a listener."""
-    idle_interval_s: Seconds = 5.0
+    idle_interval_s: Annotated[float, Meta(gt=0, le=5)] = 5.0
     """The same with one: whoever enqueues something due sooner says so (enqueue_jobs.sql)."""
     batch_max: Count = 1_000
 

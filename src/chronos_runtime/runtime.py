@@ -240,6 +240,7 @@ class Runtime:
     async def _leave(self) -> None:
         """Take presence and marks along; a database that is away does without."""
         try:
+            await self._claimer.release_doubtful()
             await self._store.forget_worker(self.worker.id)
         except StoreError as error:
             _log.info("left without a goodbye: %s", error)

@@ -14,8 +14,8 @@ from chronos_runtime.client import Client
 from chronos_runtime.embedded import EmbeddedPostgres
 from chronos_runtime.store.migrations import migrate
 from tests.crash.checker import DEADLINE_S, LOOK_S, Checker, open_checker
-from tests.crash.fleet import LEASE_S, Fleet
-from tests.crash.producer import Stream
+from tests.crash.fleet import LEASE_S, Fleet, Gate
+from tests.crash.producer import Stream, enqueue
 from tests.crash.say import Say
 from tests.eventually import eventually
 from tests.postgres import make_folder, make_server, wanted_version
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.crash
 
 WORKERS = 2
 BATCH = 10
+HELD = 20
 JOBS_BETWEEN_FAULTS = 300
 
 
@@ -131,12 +132,17 @@ async def test_postgres_away_for_longer_than_a_lease_loses_nothing_acknowledged(
     crash_client: Client,
     crash_checker: Checker,
     crash_fleet: Fleet,
+    *,
+    gate: Gate,
     say: Say,
 ) -> None:
+    held = await enqueue(crash_client, "hold", HELD, gate.payload)
     async with load(crash_client, crash_fleet) as stream:
         await more_jobs_have_ended(crash_checker)
         await anyio.to_thread.run_sync(server.stop, "immediate")
         await anyio.sleep(3 * LEASE_S)  # The outage itself: nothing is waited for.
         await anyio.to_thread.run_sync(server.start)
+        gate.open()  # These ran all the while, and their leases are over.
         await more_jobs_have_ended(crash_checker)
+        stream.acknowledged += held
     await assert_all_is_well(crash_checker, crash_fleet, stream, say)

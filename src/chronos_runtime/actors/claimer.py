@@ -116,16 +116,7 @@ class Claimer:
 
     async def claim_once(self, room: int) -> int:
         """Lease up to `room` jobs and hand them over; how many."""
-        while self._doubtful:
-            released = await self._store.release_claim(self._doubtful[-1])
-            token = self._doubtful.pop()
-            _log.info(
-                "gave back a claim whose reply was lost",
-                extra={
-                    "token": str(token),
-                    "jobs": released,
-                },
-            )
+        await self.release_doubtful()
         with self._progress.measure() as rows:
             started = time.monotonic()
             from_zero = self._may_look_behind(started)
@@ -146,6 +137,16 @@ class Claimer:
         if len(taken) < len(jobs):
             await self._give_back(jobs, taken)
         return len(jobs)
+
+    async def release_doubtful(self) -> None:
+        """Give back claims whose reply was lost."""
+        while self._doubtful:
+            released = await self._store.release_claim(self._doubtful[-1])
+            token = self._doubtful.pop()
+            _log.info(
+                "gave back a claim whose reply was lost",
+                extra={"token": str(token), "jobs": released},
+            )
 
     async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:
         token = self._worker.next_token()
