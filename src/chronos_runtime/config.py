@@ -102,8 +102,9 @@ class SchedulerConfig(_Section, frozen=True, kw_only=True):
 
     interval_s: Seconds = 1.0
     """The longest sleep without a listener."""
-    idle_interval_s: Annotated[float, Meta(gt=0, le=5)] = 5.0
-    """The same with one: whoever enqueues something due sooner says so (enqueue_jobs.sql)."""
+    idle_interval_s: Seconds = 5.0
+    """The same with one: whoever enqueues something due within 5 s says so (enqueue_jobs.sql);
+    set higher, jobs due in between may be promoted late."""
     batch_max: Count = 1_000
 
 
