@@ -366,7 +366,7 @@ async def test_looking_behind_takes_a_fiftieth_of_the_time(
     stand = Stand(rescan_s=20.0)
     round_trip_s = 0.02
     stand.store.clock = clock
-    stand.store.costs_s = [round_trip_s, round_trip_s, round_trip_s + cost_s]
+    stand.store.costs_s = [round_trip_s, round_trip_s, 2 * round_trip_s + cost_s]
     await stand.enqueue(10)
     await stand.claimer.claim_once(1)
     await stand.claimer.claim_once(1)

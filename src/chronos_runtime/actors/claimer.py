@@ -31,6 +31,7 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Store, Wanted
 
 _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
+_ROWS_REMEMBERED = 5  # Claims over which the usual time per job is averaged.
 _LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy machine does not.
 _RATE_WINDOW_S = 0.2
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
@@ -78,9 +79,9 @@ class Claimer:
         self._frontiers = {topic: [0] * PRIORITIES for topic in topics}
         self._looks_behind = True
         self._rescan_after = 0.0  # Monotonic time before which looking behind is too dear.
-        # From claims that did not look behind the frontier: the quickest, and per job.
+        # From claims that did not look behind the frontier: the quickest, and the usual per job.
         self._quickest_s = float("inf")
-        self._row_s = float("inf")
+        self._row_s = 0.0
         self._look_costs: deque[float] = deque(maxlen=_LOOKS_JUDGED)
         self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
         self._doubtful: list[UUID] = []
@@ -231,7 +232,9 @@ class Claimer:
         else:
             self._quickest_s = min(self._quickest_s, seconds)
             if jobs:
-                self._row_s = min(self._row_s, seconds / jobs)
+                self._row_s += (seconds / jobs - self._row_s) / (
+                    _ROWS_REMEMBERED if self._row_s else 1
+                )
             self._looks_behind = self._looks_behind or self._is_short
         if self._is_short:
             self._short_at = now
@@ -240,13 +243,14 @@ class Claimer:
         """How long not to look behind the frontier again, after a look of `seconds`.
 
         It cost what it took beyond a claim from the frontier, for as many jobs: the way to the
-        database, and the leasing itself, are paid by every claim. Without such a claim there is
-        nothing to compare with, and no frontier to look behind.
+        database, and the leasing itself, are paid by every claim. Twice that is no news on a busy
+        machine. Without such a claim there is nothing to compare with, and no frontier to look
+        behind.
         """
         if self._quickest_s == float("inf"):
             return 0.0
-        leasing_s = jobs * self._row_s if self._row_s < float("inf") else 0.0
-        self._look_costs.append(max(seconds - max(self._quickest_s, leasing_s), 0.0))
+        usual_s = max(self._quickest_s, jobs * self._row_s)
+        self._look_costs.append(max(seconds - 2 * usual_s, 0.0))
         return min(min(self._look_costs) * _RESCAN_SHARE, self._config.rescan_s)
 
     def _advance(self, jobs: Sequence[Job]) -> None:

@@ -163,7 +163,8 @@ class Jobs:
             verdict = "applied"
         elif live and live.lease_token is None:
             is_given_back = live.attempt == claim.attempt - 1
-            is_ours = live.attempt == claim.attempt and last_error.get("worker") == worker
+            wrote_last = bool(live.errors) and live.errors[-1].get("worker") == worker
+            is_ours = live.attempt == claim.attempt and wrote_last
             verdict = "applied" if is_given_back or is_ours else "stale"
         tokens = [row.lease_token for row in (live, done) if row and row.lease_token]
         return Checked(verdict, tokens[0] if tokens else None)
