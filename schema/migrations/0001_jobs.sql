@@ -2,9 +2,9 @@
 -- the statement that ends it, so claims, vacuum, counts and unique keys cost what the live
 -- work costs, whatever the history.
 --
--- Lock order: a statement that must wait for job rows holds no other lock but job rows it was
--- given by its owner; everything that sweeps (claim, beat, reap, promote) skips locked rows
--- and never waits. So there is no cycle to deadlock in.
+-- Lock order: everything that sweeps (claim, beat, reap, promote) skips locked rows and never
+-- waits. Whoever must wait for job rows takes them in the order of their ids, and enqueue inserts
+-- in the order of its unique keys. So there is no cycle to deadlock in.
 
 create type chronos.job_state as enum (
     'scheduled', 'ready', 'running', 'succeeded', 'dead', 'cancelled'

@@ -460,6 +460,17 @@ async def test_retention_does_not_stop_the_finishing_of_jobs_behind_a_long_reade
     assert dropped == ["job_history_20010101"]
 
 
+async def test_a_partition_is_made_another_time_when_somebody_reads_the_history(
+    pair: tuple[Session, Session],
+) -> None:
+    reading, making = pair
+    make = "select chronos.make_history_partition('2001-01-01')"
+    async with reading.connection.transaction():
+        await reading.connection.fetch("select from chronos.all_jobs")
+        assert await making.connection.fetchval(make) is False
+    assert await making.connection.fetchval(make) is True
+
+
 async def test_partitions_that_another_process_drops_are_no_error(
     pair: tuple[Session, Session], connection: Connection
 ) -> None:

@@ -13,6 +13,7 @@ from chronos_runtime.metrics import Metrics
 from chronos_runtime.store import Store, TopicDepth
 
 _TOPICS_MAX = 100  # Topics come from the database: no more series than this, whatever is there.
+_UNSERVED_SAMPLE = 1_000  # Per topic: whoever serves nothing of a kind shows in a few already.
 _OTHER = "(other)"
 
 
@@ -37,7 +38,7 @@ class Surveyor:
         """Look once."""
         with self._progress.measure() as rows:
             depths = await self._store.survey_topics(self._config.bound)
-            unserved = await self._store.survey_unserved(self._config.bound)
+            unserved = await self._store.survey_unserved(_UNSERVED_SAMPLE)
             rows(len(depths))
         self._show(depths)
         self._metrics.unserved.clear()

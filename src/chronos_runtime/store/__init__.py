@@ -254,7 +254,7 @@ class Store(Protocol):
         """Depth and oldest age per topic and state, no count going past `bound`."""
 
     async def survey_unserved(self, limit: int) -> dict[str, int]:
-        """Kinds among the first `limit` ready jobs that no worker seen lately serves."""
+        """Kinds no worker seen lately serves, among the first `limit` ready jobs of each topic."""
 
     async def count_history(self, bound: int) -> HistoryCounts:
         """Ended jobs, bounded and estimated."""
