@@ -260,6 +260,16 @@ async def test_a_stale_outcome_is_counted_and_logged_with_both_tokens(
     assert fields["current_token"] == str(theirs.lease_token)
 
 
+async def test_a_success_counts_only_when_the_history_has_it() -> None:
+    """A claim that was given back, or lost in a failover, leaves the same traces as a snooze."""
+    desk = Desk()
+    [job] = await desk.claim()
+    await desk.store.return_jobs([Return(job, "release")])
+    await desk.write_out(*succeed(job))
+    assert counts(desk) == {"stale": 1}
+    assert (await desk.get(job)).state == "ready"
+
+
 async def test_a_stale_outcome_does_not_hold_up_the_others() -> None:
     desk = Desk()
     [lost] = await desk.claim()

@@ -149,8 +149,11 @@ class Reporter:
         by_verdict: dict[str, list[Outcome]] = {"owned": [], "applied": [], "stale": []}
         for one in unmatched:
             check = checks[one.job.id]
-            by_verdict[check.verdict].append(one)
-            if check.verdict == "stale":
+            # An end is applied only if the history has it, under our token.
+            is_elsewhere = type(one) is Finish and check.current_token != one.job.lease_token
+            verdict = "stale" if is_elsewhere else check.verdict
+            by_verdict[verdict].append(one)
+            if verdict == "stale":
                 _log.warning(
                     "stale outcome rejected: the claim was lost",
                     extra={
