@@ -69,24 +69,24 @@ class Spread(Collector):
         self._bounds = tuple(bounds)
         # As prometheus-client spells them, so that every histogram says le="1.0", none le="1".
         self._names = (*map(floatToGoString, bounds), "+Inf")
-        self._buckets: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        # By labels: the sum, then a count per bucket. One list, one look-up per observation.
+        self._entries: dict[Labels, list[float]] = {}
         registry.register(self)
 
     def observe(self, labels: Labels, value: float) -> None:
         """Observe one value."""
-        buckets = self._buckets.get(labels)
-        if buckets is None:
-            # The sum first: whoever scrapes meanwhile and finds the buckets finds it too.
-            self._sums[labels] = 0.0
-            buckets = self._buckets[labels] = [0] * (len(self._bounds) + 1)
-        buckets[bisect_left(self._bounds, value)] += 1
-        self._sums[labels] += value
+        entry = self._entries.get(labels)
+        if entry is None:
+            entry = self._entries[labels] = [0.0] + [0] * (len(self._bounds) + 1)
+        entry[bisect_left(self._bounds, value) + 1] += 1
+        entry[0] += value
 
     def quantile(self, q: float) -> float:
         """An upper bound of the quantile over all labels: the bound of the bucket it falls in."""
-        buckets = [sum(column) for column in zip(*self._buckets.values(), strict=True)]
-        rank, seen = q * sum(buckets), 0
+        if not self._entries:
+            return 0.0
+        _, *buckets = (sum(column) for column in zip(*self._entries.values(), strict=True))
+        rank, seen = q * sum(buckets), 0.0
         for bound, count in zip((*self._bounds, float("inf")), buckets, strict=False):
             seen += count
             if count and seen >= rank:
@@ -96,12 +96,12 @@ class Spread(Collector):
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """The family, for the registry."""
         family = HistogramMetricFamily(self.name, self._help, labels=self._labels)
-        for labels, buckets in self._buckets.copy().items():
-            cumulated, seen = [], 0
+        for labels, (total, *buckets) in self._entries.copy().items():
+            cumulated, seen = [], 0.0
             for bound, count in zip(self._names, buckets, strict=True):
                 seen += count
                 cumulated.append((bound, seen))
-            family.add_metric(labels, cumulated, self._sums[labels])
+            family.add_metric(labels, cumulated, total)
         yield family
 
     def describe(self) -> Iterable[HistogramMetricFamily]:

@@ -75,7 +75,7 @@ class Executor:
         self._outcomes = Outcomes(worker, config.result_max_bytes)
         self._queues: dict[str, deque[Job]] = {}
         self._turns: deque[str] = deque()  # Topics that have a job that may start, in turn.
-        self._running: dict[str, int] = {}
+        self._running: dict[str, int] = {}  # Of topics with a limit.
         self._doomed: dict[UUID, StopReason] = {}
         self._slots: list[_Slot] = []
         self._resting: list[_Slot] = []
@@ -233,7 +233,8 @@ class Executor:
         if timeout_s is not None:
             slot.deadline = started + timeout_s
             self._timed()
-        self._running[job.topic] = self._running.get(job.topic, 0) + 1
+        if job.topic in self._config.topic_concurrency:
+            self._running[job.topic] = self._running.get(job.topic, 0) + 1
         self._inflight.start()
         labels = (job.topic, job.kind)
         self._metrics.started.add(labels)
@@ -245,7 +246,8 @@ class Executor:
         slot.job = None
         slot.deadline = float("inf")
         job = outcome.job
-        self._running[job.topic] -= 1
+        if job.topic in self._config.topic_concurrency:
+            self._running[job.topic] -= 1
         self._inflight.stop(job)
         self._metrics.run_seconds.observe((job.topic, job.kind), outcome.run_s)
         self._outbox.put(outcome)

@@ -20,6 +20,7 @@ from chronos_runtime.cli.signals import Signals
 from chronos_runtime.cli.waiting import unless, until_available
 from chronos_runtime.config import Config, ExporterConfig
 from chronos_runtime.errors import ConfigError
+from chronos_runtime.garbage import collect_less
 from chronos_runtime.ids import Worker
 from chronos_runtime.runtime import Runtime
 
@@ -86,6 +87,7 @@ async def run_worker(
             "concurrency": config.executor.concurrency,
         },
     )
+    collect_less()
     await runtime.run(signals.stop)
     _log.info("drained")
 
