@@ -66,7 +66,7 @@ pin: setup ## write requirements-dev.txt from pyproject.toml (needs the network)
 	$(BIN)/python -m pip install --quiet pip-tools
 	{ echo '# Development versions, pinned with their hashes. Made by `make pin`; do not edit.'; echo; \
 	  $(BIN)/pip-compile --quiet --no-header --generate-hashes --strip-extras --allow-unsafe \
-		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--no-emit-options \
 		--extra dev --extra embedded --output-file - pyproject.toml; } > requirements-dev.new
 	mv requirements-dev.new requirements-dev.txt
 
