@@ -120,7 +120,7 @@ def retry_jobs(
     config: ConfigFile = None,
     json: Json = False,
 ) -> None:
-    """Bring dead jobs back to life, with as many attempts as they had at first."""
+    """Bring dead jobs back to life, with at least one more attempt."""
     wanted = DeadJobs(ids or [], is_all=is_all, topic=topic, kind=kind)
     execute(decide, RETRY, wanted, dsn, config, json)
 
