@@ -10,7 +10,6 @@ If it dies right now: jobs it ran or queued are given back by its slots on the w
 whole process dies, their leases lapse and the watchdog of another process reaps them.
 """
 
-import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +28,6 @@ from chronos_runtime.outcomes import Outcomes, StopReason
 
 _JOBS_PER_TURN = 8  # Handlers that never wait must still let the loop breathe: 0.5 µs a job.
 _SWEEP_S = 0.1  # How late a timeout may be noticed.
-
-_log = logging.getLogger(__name__)
 
 
 class _Slot:
