@@ -31,7 +31,7 @@ from chronos_runtime.ids import new_job_id, new_job_ids
 from chronos_runtime.job import State
 from chronos_runtime.store.migrations import Connection
 from tests.eventually import eventually
-from tests.store.world import MemoryWorld, PostgresWorld, World
+from tests.store.world import World, open_world
 
 MANY = 100_000
 STATES: tuple[State, ...] = ("scheduled", "ready", "running", "succeeded", "dead", "cancelled")
@@ -67,16 +67,8 @@ def world_dsn(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 async def world(world_dsn: str | None, anyio_backend: object) -> AsyncIterator[World]:
-    if world_dsn is None:
-        yield MemoryWorld()
-        return
-    back_door = await asyncpg.connect(world_dsn)
-    world = PostgresWorld(world_dsn, back_door)
-    try:
+    async with open_world(world_dsn) as world:
         yield world
-    finally:
-        await world.store.close()
-        await back_door.close()
 
 
 @pytest.fixture

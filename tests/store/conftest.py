@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
-from tests.store.world import MemoryWorld, PostgresWorld, World
+from tests.store.world import World, open_world
 
 
 @pytest.fixture(params=["memory-asyncio", "memory-trio", "postgres"])
@@ -30,13 +29,5 @@ def world_dsn(setting: str, request: pytest.FixtureRequest) -> str | None:
 @pytest.fixture
 async def world(world_dsn: str | None, anyio_backend: object) -> AsyncIterator[World]:
     """An empty store, and time at hand."""
-    if world_dsn is None:
-        yield MemoryWorld()
-        return
-    back_door = await asyncpg.connect(world_dsn)
-    world = PostgresWorld(world_dsn, back_door)
-    try:
+    async with open_world(world_dsn) as world:
         yield world
-    finally:
-        await world.store.close()
-        await back_door.close()

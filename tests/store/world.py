@@ -1,11 +1,13 @@
 """A store, a clock that can be pushed, and the few words the contract's tests are written in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from chronos_runtime.config import DatabaseConfig
@@ -164,3 +166,18 @@ class PostgresWorld(World):
 
     async def pass_time(self, seconds: float) -> None:
         await self.back_door.execute(_PASS_TIME, timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def open_world(dsn: str | None) -> AsyncIterator[World]:
+    """An empty world: the database at `dsn`, or memory."""
+    if dsn is None:
+        yield MemoryWorld()
+        return
+    back_door = await asyncpg.connect(dsn)
+    world = PostgresWorld(dsn, back_door)
+    try:
+        yield world
+    finally:
+        await world.store.close()
+        await back_door.close()
