@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import asyncpg
 import msgspec
+import psutil
 
 from chronos_runtime.config import DatabaseConfig
 from chronos_runtime.embedded import EmbeddedPostgres
@@ -29,34 +30,63 @@ class Usage(msgspec.Struct, frozen=True):
     rollbacks: int
 
 
+class Server(msgspec.Struct, frozen=True):
+    """A running Postgres."""
+
+    dsn: str
+    pid: int
+
+    def dsn_of(self, database: str) -> str:
+        """The DSN of one of its databases."""
+        return self.dsn.replace("/postgres?", f"/{database}?")
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all its processes so far, those that have gone included."""
+        postmaster = psutil.Process(self.pid)
+        spent = [postmaster.cpu_times()]
+        for child in postmaster.children():
+            try:
+                spent.append(child.cpu_times())
+            except psutil.NoSuchProcess:
+                continue
+        gone_s = float(spent[0].children_user + spent[0].children_system)
+        return gone_s + sum(float(one.user + one.system) for one in spent)
+
+
 @contextmanager
-def embedded_server() -> Iterator[str]:
-    """The DSN of a server that lives as long as the benchmark; fsync stays on."""
+def embedded_server() -> Iterator[Server]:
+    """A server that lives as long as the benchmark; fsync stays on."""
     with tempfile.TemporaryDirectory(prefix="chronos-bench-") as folder:
         Path(folder).chmod(0o755)  # The server runs as another user when we are root.
         with EmbeddedPostgres(Path(folder) / "data") as server:
-            yield server.dsn
+            yield Server(server.dsn, server.pid)
 
 
 @asynccontextmanager
-async def fresh_database(dsn: str) -> AsyncIterator[DatabaseConfig]:
-    """An empty, migrated database; dropped afterwards."""
-    name = "bench"
-    server = await asyncpg.connect(dsn)
-    await server.execute(f"drop database if exists {name} with (force)")
-    await server.execute(f"create database {name}")
-    config = DatabaseConfig(dsn=dsn.replace("/postgres?", f"/{name}?"))
-    connection = await asyncpg.connect(config.dsn)
-    await migrate(connection)
-    await connection.close()
-    store = PostgresStore(config)
-    await store.make_partitions(1)
-    await store.close()
+async def empty_database(server: Server, name: str) -> AsyncIterator[str]:
+    """The DSN of a new database; dropped afterwards."""
+    connection = await asyncpg.connect(server.dsn)
+    await connection.execute(f"drop database if exists {name} with (force)")
+    await connection.execute(f"create database {name}")
     try:
-        yield config
+        yield server.dsn_of(name)
     finally:
-        await server.execute(f"drop database if exists {name} with (force)")
-        await server.close()
+        await connection.execute(f"drop database if exists {name} with (force)")
+        await connection.close()
+
+
+@asynccontextmanager
+async def fresh_database(server: Server) -> AsyncIterator[DatabaseConfig]:
+    """A new database of ours: migrated, with today's history partition."""
+    async with empty_database(server, "bench") as dsn:
+        connection = await asyncpg.connect(dsn)
+        await migrate(connection)
+        await connection.close()
+        config = DatabaseConfig(dsn=dsn)
+        store = PostgresStore(config)
+        await store.make_partitions(1)
+        await store.close()
+        yield config
 
 
 async def load(config: DatabaseConfig, jobs: int, kind: str) -> None:
