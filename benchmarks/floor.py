@@ -5,6 +5,7 @@ No actors, no registry, no handlers, no metrics: what is above this is the runti
 
 import time
 from collections.abc import Sequence
+from operator import itemgetter
 from uuid import UUID
 
 import anyio
@@ -17,6 +18,8 @@ from chronos_runtime.store.connect import connect
 from chronos_runtime.store.sql import query
 
 BATCH = 2_000  # The same as claimer.batch_max and reporter.batch_max.
+
+_by_id = itemgetter("id")
 
 Batch = tuple[UUID, Sequence[asyncpg.Record]]
 
@@ -55,14 +58,8 @@ async def _finish(
 ) -> None:
     async with receive:
         async for token, rows in receive:
-            count = len(rows)
+            rows = sorted(rows, key=_by_id)
+            ids, run_times = [row["id"] for row in rows], [0.0] * len(rows)
             await connection.fetch(
-                query("finish_jobs"),
-                [row["id"] for row in rows],
-                [token] * count,
-                [row["attempt"] for row in rows],
-                ["succeeded"] * count,
-                [None] * count,
-                [None] * count,
-                [0.0] * count,
+                query("finish_jobs"), ids, [token], [1], run_times, None, None, None
             )

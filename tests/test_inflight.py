@@ -42,7 +42,7 @@ def test_a_job_that_never_starts_goes_straight_to_the_reporter() -> None:
 
 def test_the_law_holds_on_every_path() -> None:
     dice = random.Random(1)  # The same walk every time.
-    inflight = Inflight(50)
+    inflight = Inflight(50, limited="ab")
     queued, started, ended = [], [], []
     for _ in range(5_000):
         match dice.choice(["claim", "start", "stop", "unqueue", "settle"]):

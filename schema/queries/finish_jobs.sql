@@ -1,43 +1,35 @@
 -- Moves ended jobs to the history, each only if the caller's claim still stands.
---   $1 ids · $2 lease tokens · $3 attempts · $4 final states · $5 results · $6 errors ·
---   $7 run times in seconds. Returns the ids it moved.
--- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel.
--- By id, not by ctid: Postgres follows a row that a heartbeat updated after the snapshot, a ctid
--- would silently miss it.
+--   $1 ids, ascending · $2 lease tokens · $3 for each token, the place in $1 of the first id it
+--   holds for · $4 run times in seconds · $5 final states (null: all succeeded) · $6 results ·
+--   $7 errors (null: no job has one)
+-- Returns the ids it moved; null when it moved all of them, as it nearly always does.
+-- The token is of one claim, so it stands for the attempt too. What is given for a row is found
+-- by its place among the ids, a binary search (width_bucket): a join of the rows with the given
+-- would need them locked first, or the planner may turn it round (measured: 11 µs a job, not 6).
+-- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel:
+-- Postgres follows a row that was updated after the snapshot and looks at the token again.
 -- Index: primary key. No `state = 'running'` here: the token implies it, and naming it lets the
 -- planner walk the running index, full of dead entries (measured: 6,200 jobs/s, not 28,000).
-with finished as materialized (
-    select job.*, given.state, given.result, given.error, given.run_s
-    from (
-        select *
-        from unnest(
-            $1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::jsonb[], $6::jsonb[], $7::real[]
-        ) as unordered (id, lease_token, attempt, state, result, error, run_s)
-        order by id
-    ) as given
-    cross join lateral (
-        select
-            owned.id, owned.lease_token, owned.run_at, owned.enqueued_at, owned.attempt,
-            owned.max_attempts, owned.timeout_s, owned.priority, owned.topic, owned.kind,
-            owned.unique_key, owned.payload, owned.errors
-        from chronos.jobs as owned
-        where owned.id = given.id
-          and owned.lease_token = given.lease_token
-          and owned.attempt = given.attempt
-        for update
-    ) as job
-),
-removed as (
+with removed as (
     delete from chronos.jobs as job
-    where job.id = any (array(select finished.id from finished))
+    where job.id = any ($1::uuid[])
+      and job.lease_token = ($2::uuid[])[
+          width_bucket(width_bucket(job.id, $1::uuid[]), $3::integer[])
+      ]
+    returning job.*, width_bucket(job.id, $1::uuid[]) as place
+),
+moved as (
+    insert into chronos.job_history (
+        id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s, run_s,
+        priority, topic, kind, unique_key, payload, errors, result
+    )
+    select
+        id, lease_token, run_at, enqueued_at,
+        coalesce(($5::text[])[place], 'succeeded')::chronos.job_state, attempt, max_attempts,
+        timeout_s, ($4::real[])[place], priority, topic, kind, unique_key, payload,
+        chronos.push_error(errors, ($7::jsonb[])[place]), ($6::jsonb[])[place]
+    from removed
+    returning id
 )
-insert into chronos.job_history (
-    id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s, run_s,
-    priority, topic, kind, unique_key, payload, errors, result
-)
-select
-    id, lease_token, run_at, enqueued_at, state::chronos.job_state, attempt, max_attempts,
-    timeout_s, run_s, priority, topic, kind, unique_key, payload,
-    chronos.push_error(errors, error), result
-from finished
-returning id
+select case when count(*) < cardinality($1) then coalesce(array_agg(moved.id), '{}') end as moved
+from moved

@@ -25,12 +25,17 @@ class Inflight:
     10
     """
 
-    def __init__(self, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        limited: Iterable[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.capacity = capacity
         self._clock = clock
         self._jobs: dict[UUID, Job] = {}
-        self.unfinished: dict[str, int] = {}
-        """Queued and running jobs by topic."""
+        self.unfinished: dict[str, int] = dict.fromkeys(limited, 0)
+        """Queued and running jobs of the topics that have a limit."""
         self.low_water = 0
         """The claimer wants to hear when no more than so many jobs are queued."""
         self.claimed = 0
@@ -62,9 +67,8 @@ class Inflight:
         runs of one job at once would be the double ownership the fence exists to prevent.
         """
         taken = [job for job in jobs if job.id not in self._jobs]
-        self._jobs.update((job.id, job) for job in taken)
-        for job in taken:
-            self.unfinished[job.topic] = self.unfinished.get(job.topic, 0) + 1
+        self._jobs.update({job.id: job for job in taken})
+        self._count(taken, 1)
         self.claimed += len(taken)
         self.queued += len(taken)
         self.check()
@@ -79,14 +83,14 @@ class Inflight:
         """A running job's handler ended: its outcome waits to be written."""
         self.running -= 1
         self.reporting += 1
-        self.unfinished[job.topic] -= 1
+        if job.topic in self.unfinished:
+            self.unfinished[job.topic] -= 1
 
     def unqueue(self, jobs: Sequence[Job]) -> None:
         """Queued jobs will not start: they wait to be given back."""
         self.queued -= len(jobs)
         self.reporting += len(jobs)
-        for job in jobs:
-            self.unfinished[job.topic] -= 1
+        self._count(jobs, -1)
 
     def settle(self, ids: Iterable[UUID]) -> None:
         """Outcomes are committed, or known to be stale: these jobs are not ours any more."""
@@ -106,6 +110,12 @@ class Inflight:
         before = self._clock() - age_s
         jobs = list(self._jobs.values())
         return [job for job in jobs if job.claimed_at <= before]
+
+    def _count(self, jobs: Sequence[Job], step: int) -> None:
+        if self.unfinished:
+            for job in jobs:
+                if job.topic in self.unfinished:
+                    self.unfinished[job.topic] += step
 
     def check(self) -> None:
         """Assert the conservation law."""

@@ -19,11 +19,14 @@ class Nudge:
 
     def __init__(self) -> None:
         self._event = anyio.Event()
+        self._is_set = False
         self.is_closed = False
 
     def __call__(self) -> None:
-        """Nudge. Never waits, never fails."""
-        self._event.set()
+        """Nudge. Never waits, never fails, and costs next to nothing the second time."""
+        if not self._is_set:
+            self._is_set = True
+            self._event.set()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for a nudge; False when the time is up or the channel closed.
@@ -32,15 +35,16 @@ class Nudge:
         """
         with anyio.move_on_after(timeout_s):
             await self._event.wait()
-        is_nudged = self._event.is_set() and not self.is_closed
-        if not self.is_closed:
+        is_nudged = self._is_set and not self.is_closed
+        if is_nudged:
             self._event = anyio.Event()
+            self._is_set = False
         return is_nudged
 
     def close(self) -> None:
         """No more nudges will come: waiters return at once from now on."""
         self.is_closed = True
-        self._event.set()
+        self()
 
 
 class Mailbox(Generic[T]):

@@ -61,7 +61,7 @@ class Runtime:
         self._supervisor = Supervisor(config.supervisor, self.metrics)
         # Above the slots: two batches claimed ahead, two being reported.
         capacity = config.executor.concurrency + 4 * config.claimer.batch_max
-        self.inflight = Inflight(capacity)
+        self.inflight = Inflight(capacity, config.executor.topic_concurrency)
         self._inbox: Mailbox[Job] = Mailbox(capacity)
         self._outbox: Mailbox[Outcome] = Mailbox(capacity)
         self._claims = Nudge()

@@ -100,7 +100,7 @@ class Stand:
         self.store = WatchedStore()
         self.worker = Worker()
         self.metrics = Metrics()
-        self.inflight = Inflight(capacity)
+        self.inflight = Inflight(capacity, limits or ())
         self.inbox: Mailbox[Job] = Mailbox(capacity)
         self.outbox: Mailbox[Outcome] = Mailbox(capacity)
         self.nudge = Nudge()

@@ -167,6 +167,7 @@ async def test_starts_waits_and_runs_are_counted_by_topic_and_kind() -> None:
     async with running(bench.executor.run):
         bench.give(*make_jobs(3, topic="mail", wait_s=1_000_000.0))
         await bench.outcomes(3)
+    bench.metrics.fold()
     assert bench.metrics.started.value("mail", "work") == 3
     samples = {
         (sample.name, sample.labels.get("le")): sample.value

@@ -300,8 +300,9 @@ async def test_a_claim_steps_over_no_more_than_lies_behind_the_frontier(
 async def test_a_finish_goes_by_the_primary_key(
     backlog: Connection, samples: Samples, plan_cache_mode: str, count: int
 ) -> None:
-    ended = (["succeeded"] * count, ['{"a": 1}'] * count, [None] * count, [0.5] * count)
-    plan = await explain(backlog, plan_cache_mode, "finish_jobs", *fences(samples, count), *ended)
+    ids = sorted(samples["running"][:count])
+    ended = ([0.5] * count, ["succeeded"] * count, ['{"a": 1}'] * count, [None] * count)
+    plan = await explain(backlog, plan_cache_mode, "finish_jobs", ids, [TOKEN], [1], *ended)
     plan.check(indexes={"jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
 
 

@@ -43,17 +43,10 @@ class Session:
         return [row["id"] for row in rows]
 
     async def finish(self, ids: Sequence[UUID], token: UUID = TOKEN) -> set[UUID]:
-        fences = (ids, [token] * len(ids), [1] * len(ids))
         count = len(ids)
-        rows = await self.fetch(
-            "finish_jobs",
-            *fences,
-            ["succeeded"] * count,
-            ["1"] * count,
-            [None] * count,
-            [0.5] * count,
-        )
-        return {row["id"] for row in rows}
+        ended = ([0.5] * count, ["succeeded"] * count, ["1"] * count, [None] * count)
+        [row] = await self.fetch("finish_jobs", sorted(ids), [token], [1], *ended)
+        return set(ids if row["moved"] is None else row["moved"])
 
     async def give_back(
         self, ids: Sequence[UUID], token: UUID = TOKEN, delay_s: float | None = 60.0
@@ -529,15 +522,17 @@ class Storm:
     async def finish(
         self, session: Session, chance: random.Random, ids: list[UUID], fences: Fences
     ) -> None:
-        some = len(ids) // 8
-        ended = (["dead"] * some, [None] * some, [ERROR] * some, [0.1] * some)
-        rows = await session.fetch(
-            "finish_jobs", ids[:some], *(fence[:some] for fence in fences), *ended
-        )
-        self.done["finish"] += len(rows)
+        some = sorted(ids[: len(ids) // 8])
+        if not some:
+            return
+        count = len(some)
+        ended = ([0.1] * count, ["dead"] * count, None, [ERROR] * count)
+        [row] = await session.fetch("finish_jobs", some, fences[0][:1], [1], *ended)
+        moved = some if row["moved"] is None else row["moved"]
+        self.done["finish"] += len(moved)
         # Back to life, so that the storm never runs out of jobs.
-        revived = await session.fetch("retry_jobs", [row["id"] for row in rows])
-        assert len(revived) == len(rows)
+        revived = await session.fetch("retry_jobs", moved)
+        assert len(revived) == len(moved)
 
     async def give_back(
         self, session: Session, chance: random.Random, ids: list[UUID], fences: Fences

@@ -208,7 +208,8 @@ async def test_an_attempt_number_issued_again_does_not_revive_a_claim(
     assert await _verdict(world, lost) == "stale"
 
 
-@every_write
+# A finish looks at the token alone: that is of one claim, and so of one attempt.
+@pytest.mark.parametrize("write", [_return, _extend])
 async def test_the_right_token_with_the_wrong_attempt_writes_nothing(
     world: World, write: Write
 ) -> None:

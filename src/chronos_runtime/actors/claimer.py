@@ -19,6 +19,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from uuid import UUID
 
 from chronos_runtime.config import ClaimerConfig
@@ -36,6 +37,9 @@ _LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy 
 _RATE_WINDOW_S = 0.2
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
+
+_labels = attrgetter("topic", "kind")
+_place = attrgetter("topic", "priority")
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +137,7 @@ class Claimer:
         self._is_short = len(jobs) < max(asked, 1)
         if asked:
             self._note_claim(from_zero, len(jobs), seconds=time.monotonic() - started)
-        for labels, count in Counter((job.topic, job.kind) for job in taken).items():
+        for labels, count in Counter(map(_labels, taken)).items():
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
             await self._give_back(jobs, taken)
@@ -254,9 +258,10 @@ class Claimer:
         return min(min(self._look_costs) * _RESCAN_SHARE, self._config.rescan_s)
 
     def _advance(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            frontiers = self._frontiers[job.topic]
-            frontiers[job.priority] = max(frontiers[job.priority], job.seq)
+        # In the order of their seq: the last one of each topic and priority is the highest.
+        for (topic, priority), seq in {_place(job): job.seq for job in jobs}.items():
+            frontiers = self._frontiers[topic]
+            frontiers[priority] = max(frontiers[priority], seq)
 
     async def _rest(self) -> None:
         """The topics are empty, or seem so: ask to be notified, then wait."""

@@ -12,9 +12,8 @@ if the process dies, their leases lapse and the jobs run again.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from uuid import UUID
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from chronos_runtime.config import ReporterConfig
 from chronos_runtime.errors import StoreError, StoreUnavailable
@@ -26,6 +25,10 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Claimed, Store
 
 # Sorts are told apart by `type(…) is`: isinstance on a msgspec struct costs 0.3 µs a job.
+
+OutcomeT = TypeVar("OutcomeT", Finish, Return)
+
+_UNMATCHED = ""  # How an outcome "ended" whose claim matched no row.
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +62,8 @@ class Reporter:
         self._returned = returned
         self._scheduled = scheduled
         # Taken off the outbox, not yet committed: survives a restart of this actor.
-        self._finishes: dict[UUID, Finish] = {}
-        self._returns: dict[UUID, Return] = {}
+        self._finishes: list[Finish] = []
+        self._returns: list[Return] = []
         self._tallies = {
             "succeeded": [metrics.succeeded],
             "dead": [metrics.failed, metrics.dead],
@@ -81,32 +84,36 @@ class Reporter:
                 outcomes = await self._outbox.take()
                 if not outcomes:
                     return
-                for outcome in outcomes:
-                    if type(outcome) is Finish:
-                        self._finishes[outcome.job.id] = outcome
-                    else:
-                        self._returns[outcome.job.id] = outcome
+                self._finishes = [one for one in outcomes if type(one) is Finish]
+                self._returns = [one for one in outcomes if type(one) is Return]
             await self.report_once()
 
     async def report_once(self) -> None:
         """Write one batch of each sort."""
         with self._progress.measure() as rows:
             self._metrics.outbox_fill.set(self._outbox.fill)
-            if self._finishes:
-                finishes = list(islice(self._finishes.values(), self._config.batch_max))
-                await self._write(finishes)
-                rows(len(finishes))
-            if self._returns:
-                returns = list(islice(self._returns.values(), self._config.return_batch_max))
-                await self._write(returns)
-                rows(len(returns))
+            rows(await self._write_first(self._finishes, self._config.batch_max))
+            rows(await self._write_first(self._returns, self._config.return_batch_max))
         self._room()
+
+    async def _write_first(self, pending: list[OutcomeT], most: int) -> int:
+        """Write the first outcomes and forget them; how many."""
+        batch, settled = pending[:most], self._inflight.settled
+        try:
+            await self._write(batch)
+        finally:
+            is_done = self._inflight.settled - settled == len(batch)
+            pending[:most] = [] if is_done else [one for one in batch if self._is_ours(one)]
+        return len(batch)
+
+    def _is_ours(self, outcome: Outcome) -> bool:
+        return self._inflight.holds(outcome.job)
 
     async def _write(self, outcomes: Sequence[Outcome]) -> None:
         """Write a batch until nothing of it is ours any more."""
         while outcomes:
             try:
-                written = await self._send(outcomes)
+                ends = await self._send(outcomes)
             except StoreUnavailable:
                 raise
             except StoreError as error:
@@ -116,29 +123,27 @@ class Reporter:
                 else:
                     await self._write_plainly(outcomes[0], error)
                 return
-            self._settle([one for one in outcomes if one.job.id in written], written)
-            outcomes = await self._look_again(
-                [one for one in outcomes if one.job.id not in written]
-            )
+            if _UNMATCHED not in ends:
+                self._settle(outcomes, ends)
+                return
+            pairs = list(zip(outcomes, ends, strict=True))
+            self._settle([one for one, end in pairs if end], [end for end in ends if end])
+            outcomes = await self._look_again([one for one, end in pairs if not end])
 
-    async def _send(self, outcomes: Sequence[Outcome]) -> dict[UUID, str]:
-        """Write outcomes of one sort; of those that matched, how each ended."""
+    async def _send(self, outcomes: Sequence[Outcome]) -> list[str]:
+        """Write outcomes of one sort; how each ended, or that its claim matched no row."""
         finishes = [one for one in outcomes if type(one) is Finish]
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
             written = await self._store.finish_jobs(finishes)
-            return {one.job.id: one.state for one in finishes if one.job.id in written}
+            return [one.state if one.job.id in written else _UNMATCHED for one in finishes]
         returns = [one for one in outcomes if type(one) is Return]
-        returned = await self._store.return_jobs(returns)
-        if "ready" in returned.values():
+        states = await self._store.return_jobs(returns)
+        if "ready" in states.values():
             self._returned()
-        if "scheduled" in returned.values():
+        if "scheduled" in states.values():
             self._scheduled()
-        return {
-            one.job.id: "cancelled" if returned[one.job.id] == "cancelled" else one.why
-            for one in returns
-            if one.job.id in returned
-        }
+        return [_end_of_return(one, states.get(one.job.id)) for one in returns]
 
     async def _look_again(self, unmatched: Sequence[Outcome]) -> list[Outcome]:
         """Why outcomes matched no row; those that are still ours."""
@@ -164,8 +169,9 @@ class Reporter:
                         "current_token": str(check.current_token),
                     },
                 )
-        self._settle(by_verdict["applied"], {one.job.id: _end(one) for one in unmatched})
-        self._settle(by_verdict["stale"], {one.job.id: "stale" for one in unmatched})
+        applied, stale = by_verdict["applied"], by_verdict["stale"]
+        self._settle(applied, [_end(one) for one in applied])
+        self._settle(stale, ["stale"] * len(stale))
         return by_verdict["owned"]
 
     async def _write_plainly(self, outcome: Outcome, refusal: StoreError) -> None:
@@ -179,29 +185,33 @@ class Reporter:
         else:
             bare = Return(job, outcome.why, outcome.run_s, outcome.delay_s, note)
         try:
-            written = await self._send([bare])
-            if written:
-                self._settle([bare], written)
+            [end] = await self._send([bare])
+            if end:
+                self._settle([bare], [end])
             else:
                 await self._look_again([bare])  # Still ours: it is tried again with the next batch.
         except StoreUnavailable:
             raise
         except StoreError:
             # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
-            self._settle([bare], {job.id: "unwritable"})
+            self._settle([bare], ["unwritable"])
 
-    def _settle(self, outcomes: Sequence[Outcome], ends: Mapping[UUID, str]) -> None:
+    def _settle(self, outcomes: Sequence[Outcome], ends: Sequence[str]) -> None:
         """Let go of outcomes and count how they ended: once a batch, not once a job."""
-        counts: Counter[tuple[str, str, str]] = Counter()
-        for outcome in outcomes:
-            job = outcome.job
-            del (self._finishes if type(outcome) is Finish else self._returns)[job.id]
-            counts[ends[job.id], job.topic, job.kind] += 1
-        for (end, topic, kind), count in counts.items():
+        jobs = [outcome.job for outcome in outcomes]
+        ended = [(end, job.topic, job.kind) for end, job in zip(ends, jobs, strict=True)]
+        for (end, topic, kind), count in Counter(ended).items():
             for tally in self._tallies[end]:
                 tally.add((topic, kind), count)
-        self._inflight.settle([outcome.job.id for outcome in outcomes])
+        self._inflight.settle([job.id for job in jobs])
 
 
 def _end(outcome: Outcome) -> str:
     return outcome.state if type(outcome) is Finish else outcome.why
+
+
+def _end_of_return(outcome: Return, state: str | None) -> str:
+    """A job that somebody asked to cancel meanwhile was not given back but ended."""
+    if state is None:
+        return _UNMATCHED
+    return "cancelled" if state == "cancelled" else outcome.why

@@ -39,6 +39,7 @@ _BULK_FROM = 10_000  # Calls that get more time than a statement: all or none ma
 _BULK_JOBS_PER_S = 5_000  # A tenth of what one connection copies here: time for a slow server.
 
 _by_claim_order = attrgetter("priority", "seq")
+_by_job_id = attrgetter("job.id")
 
 
 class PostgresStore:
@@ -111,17 +112,25 @@ class PostgresStore:
         return int(rows[0]["released"])
 
     async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+        finishes = sorted(finishes, key=_by_job_id)
+        ids = [one.job.id for one in finishes]
+        tokens, places = _runs_of_tokens(finishes)
+        states = [one.state for one in finishes]
+        results = [one.result for one in finishes]
+        errors = [one.error for one in finishes]
         rows = await self._report.fetch(
             "finish_jobs",
-            [one.job.id for one in finishes],
-            [one.job.lease_token for one in finishes],
-            [one.job.attempt for one in finishes],
-            [one.state for one in finishes],
-            [one.result for one in finishes],
-            [one.error for one in finishes],
+            ids,
+            tokens,
+            places,
             [one.run_s for one in finishes],
+            # Each array of thousands costs a job 0.7 µs on its way: most are not needed.
+            None if states.count("succeeded") == len(states) else states,
+            results if any(results) else None,
+            errors if any(errors) else None,
         )
-        return {row[0] for row in rows}
+        moved = rows[0]["moved"]
+        return set(ids if moved is None else moved)
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:
         rows = await self._report.fetch(
@@ -250,6 +259,23 @@ class PostgresStore:
 
 def _ids(rows: Iterable[asyncpg.Record]) -> set[UUID]:
     return {row["id"] for row in rows}
+
+
+def _runs_of_tokens(finishes: Sequence[Finish]) -> tuple[list[UUID], list[int]]:
+    """The lease tokens without repetition, and the place (from 1) at which each comes into force.
+
+    Jobs of one claim stand mostly together, and they share their token.
+    """
+    tokens: list[UUID] = []
+    places: list[int] = []
+    latest = None
+    for place, one in enumerate(finishes, start=1):
+        token = one.job.lease_token
+        if token is not latest:
+            latest = token
+            tokens.append(token)
+            places.append(place)
+    return tokens, places
 
 
 def _fences(claims: Sequence[Claimed]) -> tuple[list[UUID], list[UUID], list[int]]:
