@@ -40,4 +40,4 @@ where job.id = any (array(
 returning
     job.id, job.seq, job.topic, job.kind, job.priority, job.attempt, job.max_attempts,
     job.timeout_s, job.payload,
-    extract(epoch from now() - job.run_at)::double precision as wait_s
+    date_part('epoch', now() - job.run_at) as wait_s  -- extract() goes through numeric: 0.5 µs a job.

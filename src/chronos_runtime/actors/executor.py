@@ -31,21 +31,6 @@ _SWEEP_S = 0.1  # How late a timeout may be noticed.
 _FOLD_JOBS = 1_000  # Metrics are summed up after so many: 0.4 µs a job, at once they cost 2.
 
 
-class _Slot:
-    """One long-lived task and the job it runs right now, if any."""
-
-    __slots__ = ("deadline", "job", "meter", "reason", "scope", "started_at", "wake")
-
-    def __init__(self) -> None:
-        self.job: Job | None = None
-        self.meter = JobMeter()
-        self.scope = anyio.CancelScope()
-        self.reason: StopReason | None = None
-        self.started_at = 0.0
-        self.deadline = float("inf")
-        self.wake = anyio.Event()
-
-
 class _Queue:
     """The claimed jobs of one topic, and how many of them may run at once."""
 
@@ -53,12 +38,24 @@ class _Queue:
 
     def __init__(self, limit: int | None) -> None:
         self.jobs: deque[Job] = deque()
-        self.limit = limit
+        self.limit = float("inf") if limit is None else limit
         self.running = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self.limit is not None and self.running >= self.limit
+
+class _Slot:
+    """One long-lived task and the job it runs right now, if any."""
+
+    __slots__ = ("deadline", "job", "meter", "queue", "reason", "scope", "started_at", "wake")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.queue = _Queue(None)
+        self.meter = JobMeter()
+        self.scope = anyio.CancelScope()
+        self.reason: StopReason | None = None
+        self.started_at = 0.0
+        self.deadline = float("inf")
+        self.wake = anyio.Event()
 
 
 class Executor:
@@ -168,15 +165,17 @@ class Executor:
         self._inflight.unqueue(jobs)
         self._outbox.put_all(Return(job, "release") for job in jobs)
 
-    def _next_job(self) -> Job | None:
-        """The next job that may start, topic by topic in turn."""
+    def _next_job(self, slot: _Slot) -> Job | None:
+        """The next job that may start, topic by topic in turn; it counts as running."""
         turns = self._turns
         for _ in range(len(turns)):
             queue = turns[0]
-            if queue.is_full:
+            if queue.running >= queue.limit:
                 turns.rotate(-1)
                 continue
             job = queue.jobs.popleft()
+            queue.running += 1
+            slot.queue = queue
             if queue.jobs:
                 turns.rotate(-1)
             else:
@@ -205,7 +204,7 @@ class Executor:
     async def _serve_until_stopped(self, slot: _Slot) -> None:
         served = 0
         while not slot.scope.cancel_called:
-            job = self._next_job()
+            job = self._next_job(slot)
             if job is None:
                 if self._is_closed:
                     return
@@ -254,7 +253,6 @@ class Executor:
         if timeout_s is not None:
             slot.deadline = started + timeout_s
             self._timed()
-        self._queues[job.topic].running += 1
         self._inflight.start()
         slot.meter = self._meters.get((job.topic, job.kind)) or self._new_meter(job)
         slot.meter.waits.append(job.wait_s + started - job.claimed_at)
@@ -265,7 +263,7 @@ class Executor:
         slot.job = None
         slot.deadline = float("inf")
         job = outcome.job
-        self._queues[job.topic].running -= 1
+        slot.queue.running -= 1
         self._inflight.stop(job)
         slot.meter.runs.append(outcome.run_s)
         self._outbox.put(outcome)
