@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= 100000
 
-.PHONY: help setup demo test test-fast test-crash test-postgres check format bench schema dashboards pin clean
+.PHONY: help setup demo test test-fast test-crash test-postgres check format bench guard numbers schema dashboards pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ format: setup ## mend formatting and what the linter can mend
 
 bench: setup ## drain JOBS jobs (100000) and print the rate
 	$(BIN)/python -m benchmarks drain --jobs $(JOBS)
+
+guard: setup ## hold quick benchmarks against the floors they must not fall below
+	$(BIN)/python -m benchmarks guard
+
+numbers: setup ## write the README's numbers from benchmarks/results
+	$(BIN)/python -m benchmarks numbers
 
 schema: setup ## write schema/schema.sql from the migrations
 	$(BIN)/python schema/dump.py

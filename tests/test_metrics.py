@@ -9,7 +9,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from chronos_runtime.metrics import ACTORS, ActorMetrics, Metrics
+from chronos_runtime.actor_metrics import ActorMetrics
+from chronos_runtime.metrics import ACTORS, Metrics
 from chronos_runtime.version import VERSION
 
 OWNERS = (*ACTORS, "store", "build")
@@ -102,6 +103,29 @@ def test_a_pass_that_hangs_ages_although_its_actor_rested_before(
     assert value(metrics, last) == pytest.approx(time.time(), abs=10)
     with claimer.measure():
         assert value(metrics, last) == pytest.approx(time.time() - 1_000, abs=10)
+
+
+@pytest.mark.parametrize(("pass_s", "rest_s"), [(0.001, 2.0), (0.25, 5.0), (60.0, 10.0)])
+def test_a_dear_sweep_rests_twenty_times_as_long_but_no_more_than_five_intervals(
+    claimer: ActorMetrics, pass_s: float, rest_s: float
+) -> None:
+    claimer.pass_s = pass_s
+    assert claimer.rest_s(2.0) == pytest.approx(rest_s)
+    assert claimer.interval_s == pytest.approx(rest_s)  # So that nobody takes it for dead.
+
+
+def test_what_a_meter_gathered_is_counted_once_by_whoever_looks(metrics: Metrics) -> None:
+    mail = {"topic": "mail", "kind": "send"}
+    meter = metrics.meter("mail", "send")
+    assert metrics.meter("mail", "send") is meter
+    meter.waits += [0.2, 7.0]
+    meter.runs.append(0.1)
+    for _ in range(2):
+        assert value(metrics, "chronos_executor_started_jobs_total", **mail) == 2
+        assert value(metrics, "chronos_executor_wait_seconds_count", **mail) == 2
+        assert value(metrics, "chronos_executor_wait_seconds_sum", **mail) == pytest.approx(7.2)
+        assert value(metrics, "chronos_executor_run_seconds_count", **mail) == 1
+    assert (meter.waits, meter.runs) == ([], [])
 
 
 def test_an_answer_of_the_database_is_noted_and_its_silence_counted(metrics: Metrics) -> None:

@@ -7,13 +7,13 @@ pass duration, rows and last progress; jobs are counted by topic and kind, summe
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from chronos_runtime.actor_metrics import PASS_BOUNDS, ActorMetrics
 from chronos_runtime.tally import Spread, Tally
 from chronos_runtime.version import VERSION
 
@@ -29,61 +29,8 @@ ACTORS = (
     "surveyor",
     "exporter",
 )
-_PASS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
-_JOB_BOUNDS = (*_PASS_BOUNDS, 30, 60, 300, 900, 3600)
+_JOB_BOUNDS = (*PASS_BOUNDS, 30, 60, 300, 900, 3600)
 _BY_JOB = ("topic", "kind")
-
-
-class ActorMetrics:
-    """What every actor tells: how often it restarted, how long a pass took, when it last moved."""
-
-    def __init__(self, registry: CollectorRegistry, actor: str) -> None:
-        prefix = f"chronos_{actor}"
-        self.restarts = Counter(
-            f"{prefix}_restarts", f"Times the {actor} was restarted", registry=registry
-        )
-        self.pass_seconds = Histogram(
-            f"{prefix}_pass_seconds",
-            f"Duration of one pass of the {actor}",
-            buckets=_PASS_BOUNDS,
-            registry=registry,
-        )
-        self.rows = Counter(
-            f"{prefix}_rows", f"Rows the {actor} handled in its passes", registry=registry
-        )
-        self.last_progress = Gauge(
-            f"{prefix}_last_progress_timestamp_seconds",
-            f"When the {actor} last finished a pass; now, while it rests",
-            registry=registry,
-        )
-        self.last_progress.set_function(self._last_progress)
-        self.progressed_at = time.monotonic()
-        self.interval_s = 0.0
-        """How long it sleeps between two passes, at the most."""
-        self.is_resting = False
-        """Waiting for input that may never come: not progress, but no reason to worry."""
-
-    def progress(self, *, resting: bool = False) -> None:
-        """Note that the actor is alive and, perhaps, has nothing to do."""
-        self.progressed_at = time.monotonic()
-        self.is_resting = resting
-
-    def _last_progress(self) -> float:
-        """What a scrape is told; one that never moved is as old as the process."""
-        age_s = 0.0 if self.is_resting else time.monotonic() - self.progressed_at
-        return time.time() - age_s
-
-    @contextmanager
-    def measure(self) -> Iterator[Callable[[int], None]]:
-        """Time one pass; call what it yields with the rows handled.
-
-        A pass that raises is no progress.
-        """
-        self.is_resting = False
-        started = time.monotonic()
-        yield self.rows.inc
-        self.pass_seconds.observe(time.monotonic() - started)
-        self.progress()
 
 
 class JobMeter:
@@ -230,7 +177,7 @@ class Metrics:
             "chronos_store_statement_seconds",
             "Duration of database statements",
             ["statement"],
-            buckets=_PASS_BOUNDS,
+            buckets=PASS_BOUNDS,
             registry=registry,
         )
         self.statement_errors = Counter(

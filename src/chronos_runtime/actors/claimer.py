@@ -9,7 +9,7 @@ and while an old snapshot is held it cannot. So the claimer remembers the highes
 per topic and priority and starts the next scan there. That is a hint, never the truth: it looks
 behind the frontier when a claim comes back short, when something may have become ready there,
 and every `rescan_s`. After a look that cost more than a claim from the frontier would have, it
-waits fifty times that cost, but no longer than `rescan_s`.
+waits fifty times that cost, but no longer than three times `rescan_s`.
 
 If it dies right now: what it leased lapses and is reaped. A claim whose reply was lost is given
 back by its token before the next claim.
@@ -32,6 +32,7 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Store, Wanted
 
 _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
+_RESCAN_MAX = 3  # … but for no more than three times rescan_s.
 _ROWS_REMEMBERED = 5  # Claims over which the usual time per job is averaged.
 _LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy machine does not.
 _RATE_WINDOW_S = 0.2
@@ -232,7 +233,7 @@ class Claimer:
         if from_zero:
             self._metrics.rescans.inc()
             self._rescan_after = now + self._pause_s(jobs, seconds)
-            self._rescan_by = now + self._config.rescan_s
+            self._rescan_by = max(now + self._config.rescan_s, self._rescan_after)
         else:
             self._quickest_s = min(self._quickest_s, seconds)
             if jobs:
@@ -255,7 +256,8 @@ class Claimer:
             return 0.0
         usual_s = max(self._quickest_s, jobs * self._row_s)
         self._look_costs.append(max(seconds - 2 * usual_s, 0.0))
-        return min(min(self._look_costs) * _RESCAN_SHARE, self._config.rescan_s)
+        longest_s = _RESCAN_MAX * self._config.rescan_s
+        return min(min(self._look_costs) * _RESCAN_SHARE, longest_s)
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         # In the order of their seq: the last one of each topic and priority is the highest.

@@ -48,7 +48,7 @@ class Watchdog:
         while True:
             while await self.reap_once() == self._config.batch_max:
                 pass  # A full batch: more may be waiting behind it.
-            await anyio.sleep(self._config.interval_s)
+            await anyio.sleep(self._progress.rest_s(self._config.interval_s))
 
     async def reap_once(self) -> int:
         """Reap one batch of expired leases; the number reaped."""
