@@ -23,10 +23,9 @@ on conflict do nothing
 returning
     job.id,
     case
-        when job.run_at < statement_timestamp() + interval '5 seconds'
-            and exists (select from chronos.idle_marks)
-        then chronos.wake(
-            case job.state when 'ready' then 'chronos_ready' else 'chronos_due' end,
-            array[job.topic]
+        when job.run_at < statement_timestamp() + interval '15 seconds'
+            and exists (select from chronos.idle_marks as mark where mark.topic = job.topic)
+        then pg_notify(
+            case job.state when 'ready' then 'chronos_ready' else 'chronos_due' end, job.topic
         )
     end as woken

@@ -4,7 +4,7 @@
 -- Payloads come as text: the caller's connection may have a jsonb codec of its own.
 -- Returns the ids inserted. The clock is the statement's, not the transaction's: in a caller's
 -- long transaction now() would lie in the past. Wakes idle workers of these topics, and the
--- scheduler of whoever is idle when something falls due before it would look by itself (5 s).
+-- scheduler of whoever is idle when something falls due before it would look by itself (15 s).
 -- Locks: waits for whoever is inserting a key it was given, so it inserts in the order of the
 -- keys, or two batches could wait for each other; seq is drawn before, in the order given.
 with given as materialized (
@@ -44,7 +44,7 @@ woken as materialized (
         chronos.wake('chronos_due', array(
             select inserted.topic from inserted
             where inserted.state = 'scheduled'
-              and inserted.run_at < statement_timestamp() + interval '5 seconds'
+              and inserted.run_at < statement_timestamp() + interval '15 seconds'
         ))
 )
 select inserted.id from inserted, woken

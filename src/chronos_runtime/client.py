@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack, get_args
 from uuid import UUID
+
+import msgspec
 
 from chronos_runtime.answers import Counts, Enqueued, Page
 from chronos_runtime.app import Chronos
@@ -119,19 +121,17 @@ class Client:
         `run_at` and `delay_s` postpone it; `key` lets only one live job bear that key.
         Enqueuing the same object again is safe while the job lives: the id is made here.
         """
-        name, handler = self._handler(kind)
+        name, rules = self._rules(kind)
         if run_at is not None and delay_s is not None:
             raise InputError("run_at, delay_s: give one of them, not both")
         return NewJob(
             id=new_job_id(),
             kind=name,
-            payload=encode_payload(name, payload, handler.decode if handler else None),
-            topic=checked_name(_first(topic, handler and handler.topic, TOPIC_DEFAULT), "topic"),
-            priority=checked_priority(
-                _first(priority, handler and handler.priority, PRIORITY_DEFAULT)
-            ),
-            max_attempts=checked_max_attempts(
-                _first(max_attempts, handler and handler.max_attempts, MAX_ATTEMPTS_DEFAULT)
+            payload=encode_payload(name, payload, rules.decode),
+            topic=rules.topic if topic is None else checked_name(topic, "topic"),
+            priority=rules.priority if priority is None else checked_priority(priority),
+            max_attempts=(
+                rules.max_attempts if max_attempts is None else checked_max_attempts(max_attempts)
             ),
             run_at=checked_run_at(run_at),
             delay_s=_checked_wait(delay_s),
@@ -139,13 +139,14 @@ class Client:
             unique_key=checked_key(key),
         )
 
-    def _handler(self, kind: str | HandlerFunction) -> tuple[str, Handler | None]:
+    def _rules(self, kind: str | HandlerFunction) -> "tuple[str, Handler | _NoHandler]":
+        """The kind's name and what goes for its jobs, checked when it was registered."""
         if self._app is not None:
             handler = self._app.find(kind)
             return handler.kind, handler
         if not isinstance(kind, str):
             raise UnknownKind("kind: a client without an app takes the kind's name, no function")
-        return checked_name(kind, "kind"), None
+        return checked_name(kind, "kind"), _NO_HANDLER
 
     async def enqueue(
         self,
@@ -175,8 +176,10 @@ class Client:
         wanted = list(jobs)
         store = self._store if connection is None else BorrowedConnection(connection)
         inserted = await store.enqueue_jobs(wanted)
+        if len(inserted) == len(wanted):
+            return [Enqueued(job.id, is_new=True) for job in wanted]
         holders: dict[UUID, UUID] = {}
-        pending = [job for job in wanted if job.id not in inserted and job.unique_key]
+        pending = [job for job in wanted if job.unique_key and job.id not in inserted]
         for _ in range(_KEY_TRIES):
             if not pending:
                 break
@@ -272,11 +275,13 @@ def _checked_wait(delay_s: float | None) -> float | None:
     raise InputError(f"delay_s: {delay_s} is longer than {waits_s:g}, a year; give run_at instead")
 
 
-T = TypeVar("T")
+class _NoHandler(msgspec.Struct, frozen=True):
+    """What goes for jobs whose handler this client does not know."""
+
+    topic: str = TOPIC_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    max_attempts: int = MAX_ATTEMPTS_DEFAULT
+    decode: None = None
 
 
-def _first(given: T | None, handlers: T | None, default: T) -> T:
-    """What was given, else what the handler says, else the default."""
-    if given is not None:
-        return given
-    return default if handlers is None else handlers
+_NO_HANDLER = _NoHandler()

@@ -88,6 +88,18 @@ async def test_every_channel_wakes_whom_it_concerns(channel: str, woken: set[str
     assert sample(ear.metrics, name, channel=channel) == 1
 
 
+async def test_notifications_are_rows_and_signs_of_life_are_passes() -> None:
+    ear = Ear()
+    progress = ear.metrics.actors["listener"]
+    progress.progressed_at -= 1_000.0
+    old = progress.progressed_at
+    ear.listener.hear("chronos_ready", "mail")
+    assert progress.progressed_at > old + 999.0
+    ear.listener.hear("", "probe")
+    assert sample(ear.metrics, "chronos_listener_rows_total") == 2
+    assert sample(ear.metrics, "chronos_listener_pass_seconds_count") == 1
+
+
 @pytest.mark.parametrize("payload", ["", "nobody", "\x00", "7" * 1_000, "{}", "*"])
 async def test_a_bad_job_id_is_ignored(payload: str, caplog: pytest.LogCaptureFixture) -> None:
     ear = Ear()

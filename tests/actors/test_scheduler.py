@@ -17,6 +17,8 @@ from tests.store.world import new_job
 
 pytestmark = on_both_loops
 
+PAUSE_S = 0.001
+
 
 class Timetable:
     """A scheduler on a clock that the test moves."""
@@ -29,7 +31,9 @@ class Timetable:
         self.hears = hears
         self.returns = 0
         self.scheduler = Scheduler(
-            SchedulerConfig(**({"interval_s": 1.0, "idle_interval_s": 5.0} | config)),
+            SchedulerConfig(
+                **({"interval_s": 1.0, "idle_interval_s": 5.0, "pause_s": PAUSE_S} | config)
+            ),
             self.store,
             self.metrics,
             nudge=self.nudge,
@@ -67,11 +71,31 @@ async def test_it_sleeps_until_the_next_job_is_due() -> None:
     table = Timetable(nudge=nudge)
     await table.enqueue(0.25, 0.75)
     async with running(table.scheduler.run):
-        await wait_all_tasks_blocked()
+        await eventually(lambda: len(nudge.waits) == 1)
         table.now += 0.25
         nudge()
+        await eventually(lambda: len(nudge.waits) == 2)
+    # A millisecond late rather than early, and the pause is over by then.
+    assert nudge.waits == pytest.approx([0.251 - PAUSE_S, 0.501 - PAUSE_S])
+
+
+async def test_what_falls_due_while_it_pauses_is_promoted_right_after() -> None:
+    nudge = ListeningNudge()
+    table = Timetable(nudge=nudge, pause_s=0.02)
+    await table.enqueue(0.01)
+    async with running(table.scheduler.run):
+        await eventually(lambda: nudge.waits)
+    assert nudge.waits == [0.0]
+
+
+async def test_a_nudge_does_not_cut_its_pause_short() -> None:
+    table = Timetable(pause_s=3_600.0)
+    async with running(table.scheduler.run):
         await wait_all_tasks_blocked()
-    assert nudge.waits == pytest.approx([0.251, 0.501])  # A millisecond late rather than early.
+        for _ in range(3):
+            table.nudge()
+            await wait_all_tasks_blocked()
+    assert len(table.store.calls["promote_jobs"]) == 1
 
 
 @pytest.mark.parametrize(("hears", "longest"), [(True, 5.0), (False, 1.0)])
@@ -83,8 +107,8 @@ async def test_it_never_sleeps_longer_than_it_may(
     table = Timetable(nudge=nudge, hears=hears)
     await table.enqueue(*delays_s)
     async with running(table.scheduler.run):
-        await wait_all_tasks_blocked()
-    assert nudge.waits == [longest]
+        await eventually(lambda: nudge.waits)
+    assert nudge.waits == [longest - PAUSE_S]
 
 
 async def test_a_nudge_wakes_it_for_what_is_due_sooner() -> None:

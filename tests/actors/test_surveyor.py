@@ -3,6 +3,8 @@
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from chronos_runtime.actors.surveyor import Surveyor
 from chronos_runtime.config import SurveyorConfig
 from chronos_runtime.metrics import Metrics
@@ -114,6 +116,14 @@ async def test_kinds_nobody_serves_are_bounded_too() -> None:
         await field.enqueue(1, kind=f"kind-{number}")
     await field.surveyor.survey_once()
     assert len(field.series("unserved_jobs")) == 100
+
+
+async def test_a_queue_without_ready_jobs_is_not_searched_for_kinds_nobody_serves() -> None:
+    field = Field()
+    field.store.survey_unserved = pytest.fail  # type: ignore[assignment]
+    await field.enqueue(1, delay_s=3_600.0)
+    await field.surveyor.survey_once()
+    assert field.series("depth_jobs")["default", "scheduled"] == 1
 
 
 async def test_no_count_goes_past_its_bound() -> None:

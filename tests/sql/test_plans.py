@@ -393,6 +393,15 @@ async def test_an_enqueue_reads_no_table(
     plan.check(indexes=set(), rows=count, pages_per_row=PAGES_PER_WRITE)
 
 
+async def test_an_enqueue_of_one_job_reads_no_table(
+    backlog: Connection, plan_cache_mode: str
+) -> None:
+    id = UUID(int=2**120)
+    job = (id, "bulk", "kind 0", 5, "{}", None, None, 5, None, "new")
+    plan = await explain(backlog, plan_cache_mode, "enqueue_job", *job)
+    plan.check(indexes=set(), rows=1, pages_per_row=PAGES_PER_WRITE)
+
+
 @small_and_large
 @pytest.mark.parametrize("state", ["ready", "scheduled", "running"])
 async def test_a_cancel_goes_by_the_primary_key(

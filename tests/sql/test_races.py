@@ -89,6 +89,12 @@ class Session:
         )
         return {row["id"] for row in rows}
 
+    async def enqueue_one(self, id: UUID, key: str) -> set[UUID]:
+        rows = await self.fetch(
+            "enqueue_job", id, "default", "greet", 5, "{}", None, None, 5, None, key
+        )
+        return {row["id"] for row in rows}
+
     async def is_waiting(self, other: "Session") -> bool:
         """Whether the other session stands before a lock."""
         waits = await self.connection.fetchval(
@@ -378,6 +384,18 @@ async def test_of_two_jobs_with_one_key_the_first_to_commit_goes_in(
     first, second = pair
     ours, theirs = await behind(
         pair, lambda: first.enqueue([one], ["k"]), lambda: second.enqueue([other], ["k"])
+    )
+    assert (ours, theirs) == ({one}, set())
+    assert await states(connection) == {one: "ready"}
+
+
+async def test_a_job_by_itself_waits_for_its_key_as_a_batch_does(
+    pair: tuple[Session, Session], connection: Connection
+) -> None:
+    [one, other] = new_job_ids(2)
+    first, second = pair
+    ours, theirs = await behind(
+        pair, lambda: first.enqueue([one], ["k"]), lambda: second.enqueue_one(other, "k")
     )
     assert (ours, theirs) == ({one}, set())
     assert await states(connection) == {one: "ready"}

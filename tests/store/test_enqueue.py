@@ -3,9 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from chronos_runtime.errors import StoreError
+from chronos_runtime.errors import StoreError, StoreUnavailable
 from tests.store.world import PostgresWorld, World, new_job
 
 
@@ -27,6 +28,28 @@ async def test_a_job_is_stored_with_everything_that_was_said_about_it(world: Wor
     assert (job.lease_token, job.lease_until, job.finished_at) == (None, None, None)
     assert job.cancel_requested is False
     assert job.run_at == job.enqueued_at
+
+
+@pytest.mark.parametrize("others", [0, 1, 500])  # By itself, beside another, copied.
+@pytest.mark.parametrize("timeout_s", [None, 2.5])
+async def test_a_job_is_stored_alike_however_many_go_in_with_it(
+    world: World, others: int, timeout_s: float | None
+) -> None:
+    text = 'tab\t line\n return\r back\\slash "quote" é 😀 \\N'
+    odd = new_job(
+        topic="größe\\t1",
+        kind="naïve\\N",
+        payload=msgspec.json.encode({"text": text, text: [1, None]}).decode(),
+        priority=9,
+        max_attempts=1_000_000,
+        timeout_s=timeout_s,
+    )
+    await world.store.enqueue_jobs([*(new_job() for _ in range(others)), odd])
+    job = await world.get(odd.id)
+    assert (job.topic, job.kind, job.priority) == ("größe\\t1", "naïve\\N", 9)
+    assert (job.max_attempts, job.timeout_s) == (1_000_000, timeout_s)
+    assert job.payload == {"text": text, text: [1, None]}
+    assert (job.state, job.run_at) == ("ready", job.enqueued_at)
 
 
 async def test_a_job_without_a_time_is_ready_at_once(world: World) -> None:
@@ -128,9 +151,22 @@ async def test_sending_a_batch_again_adds_only_what_is_missing(world: World, cou
     ],
     ids=str,
 )
+@pytest.mark.parametrize("others", [0, 1, 500])  # By itself, beside another, copied.
 async def test_a_job_the_table_refuses_keeps_its_whole_batch_out(
-    world: World, wrong: dict[str, Any]
+    world: World, wrong: dict[str, Any], others: int
+) -> None:
+    with pytest.raises(StoreError) as caught:
+        await world.store.enqueue_jobs([*(new_job() for _ in range(others)), new_job(**wrong)])
+    assert not isinstance(caught.value, StoreUnavailable)
+    assert await world.claim() == []
+
+
+@pytest.mark.parametrize("wrong", [{"priority": 2**15}, {"max_attempts": 2**31}], ids=str)
+@pytest.mark.parametrize("others", [0, 1, 500])
+async def test_a_number_no_column_holds_is_refused_like_any_other(
+    world: World, wrong: dict[str, Any], others: int
 ) -> None:
     with pytest.raises(StoreError):
-        await world.store.enqueue_jobs([new_job(), new_job(**wrong)])
-    assert await world.claim() == []
+        await world.store.enqueue_jobs([*(new_job() for _ in range(others)), new_job(**wrong)])
+    await world.enqueue()
+    assert len(await world.claim()) == 1

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import anyio
 import pytest
 
+from chronos_runtime.config import SchedulerConfig
 from tests.eventually import eventually
-from tests.store.world import FIRST, World
+from tests.store.world import FIRST, World, new_job
 
 Notice = tuple[str, str]
 Listen = Callable[[], Awaitable[list[Notice]]]
@@ -47,21 +48,22 @@ async def ear(world: World) -> AsyncIterator[Ear]:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("count", [1, 3, 1_000])  # By itself, with others, copied.
 async def test_an_enqueue_notifies_the_marked_topics_once_and_no_others(
-    world: World, ear: Ear
+    world: World, ear: Ear, count: int
 ) -> None:
     await world.store.mark_idle(world.worker.id, ["mail", "default"])
     await world.store.mark_idle(world.other_worker.id, ["mail"])
-    await world.enqueue(3, topic="mail")
-    await world.enqueue(topic="sms")
+    await world.enqueue(count, topic="mail")
+    await world.enqueue(count, topic="sms")
     assert await ear.since() == [("chronos_ready", "mail")]
 
 
-async def test_a_bulk_enqueue_notifies_like_any_other(world: World, ear: Ear) -> None:
-    await world.store.mark_idle(world.worker.id, ["mail"])
-    await world.enqueue(1_000, topic="mail")
-    await world.enqueue(1_000, topic="sms")
-    assert await ear.since() == [("chronos_ready", "mail")]
+async def test_an_enqueue_whose_key_is_taken_notifies_nobody(world: World, ear: Ear) -> None:
+    await world.enqueue(unique_key="k")
+    await world.store.mark_idle(world.worker.id, ["default"])
+    assert await world.store.enqueue_jobs([new_job(unique_key="k")]) == set()
+    assert await ear.since() == []
 
 
 async def test_without_a_mark_nobody_is_notified(world: World, ear: Ear) -> None:
@@ -95,12 +97,14 @@ async def test_taking_a_mark_back_leaves_the_marks_of_others(world: World, ear: 
     assert await ear.since() == [("chronos_ready", "default")]
 
 
-async def test_a_job_due_soon_wakes_the_scheduler_and_one_due_later_does_not(
-    world: World, ear: Ear
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_job_due_before_an_idle_scheduler_looks_wakes_it_and_one_due_later_does_not(
+    world: World, ear: Ear, count: int
 ) -> None:
+    looks_within_s = SchedulerConfig().idle_interval_s
     await world.store.mark_idle(world.worker.id, ["default", "mail"])
-    await world.enqueue(delay_s=2.0)
-    await world.enqueue(delay_s=60.0, topic="mail")
+    await world.enqueue(count, delay_s=looks_within_s - 1.0)
+    await world.enqueue(count, delay_s=looks_within_s + 60.0, topic="mail")
     assert await ear.since() == [("chronos_due", "default")]
 
 

@@ -61,11 +61,20 @@ class Listener:
             self._due()
 
     def hear(self, channel: str, payload: str) -> None:
-        """Handle one notification; an empty channel is the listener's own sign of life."""
-        with self._progress.measure() as rows:
-            self._metrics.notifications.labels(channel or "probe").inc()
+        """Handle one notification; an empty channel is the listener's own sign of life.
+
+        Signs of life are its passes. A notification is not timed: that would be half of what it
+        takes (measured: 70 µs after a rest, 40 without), and a job is waiting for it.
+        """
+        if channel:
             self._tell(channel, payload)
-            rows(1)
+            self._progress.rows.inc()
+            self._progress.progress()
+        else:
+            with self._progress.measure() as rows:
+                self._live()
+                rows(1)
+        self._metrics.notifications.labels(channel or "probe").inc()
 
     def _tell(self, channel: str, payload: str) -> None:
         match channel:
@@ -77,11 +86,12 @@ class Listener:
                 self._due()
             case "chronos_cancel":
                 self._cancel_by(payload)
-            case _:
-                if not self.is_up:
-                    self._set_up(True)
-                    self._returned()
-                    self._due()
+
+    def _live(self) -> None:
+        if not self.is_up:
+            self._set_up(True)
+            self._returned()  # Something may have been missed.
+            self._due()
 
     def _cancel_by(self, payload: str) -> None:
         try:

@@ -2,13 +2,16 @@
 
 A pass promotes, in one statement, scheduled jobs whose time has come, by the database's clock,
 and learns when the next one is due: it wakes at that instant, when somebody enqueues something
-sooner, and at the latest after its interval. It refuses to hold a lock across passes; any
-number of processes may promote at once.
+sooner, and at the latest after its interval. Between two passes it pauses, so that a stream of
+due jobs is promoted a handful at a time. It refuses to hold a lock across passes; any number of
+processes may promote at once.
 
 If it dies right now: another process promotes; alone, the next pass does.
 """
 
 from collections.abc import Callable
+
+import anyio
 
 from chronos_runtime.config import SchedulerConfig
 from chronos_runtime.metrics import Metrics
@@ -43,6 +46,7 @@ class Scheduler:
         while True:
             promotion = await self.promote_once()
             if promotion.promoted < self._config.batch_max:
+                await anyio.sleep(self._config.pause_s)
                 await self._nudge.wait(self._sleep_s(promotion.next_due_s))
 
     async def promote_once(self) -> Promotion:
@@ -55,6 +59,8 @@ class Scheduler:
         return promotion
 
     def _sleep_s(self, next_due_s: float | None) -> float:
-        longest = self._config.idle_interval_s if self._hears() else self._config.interval_s
+        """How long to sleep after the pause."""
+        longest_s = self._config.idle_interval_s if self._hears() else self._config.interval_s
         # A millisecond late rather than early: waking before the instant finds nothing.
-        return longest if next_due_s is None else min(longest, next_due_s + 0.001)
+        until_due_s = longest_s if next_due_s is None else min(longest_s, next_due_s + 0.001)
+        return max(until_due_s - self._config.pause_s, 0.0)

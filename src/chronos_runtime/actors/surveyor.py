@@ -32,13 +32,15 @@ class Surveyor:
         """Survey for ever."""
         while True:
             await self.survey_once()
-            await anyio.sleep(self._config.interval_s)
+            await anyio.sleep(self._progress.rest_s(self._config.interval_s))
 
     async def survey_once(self) -> None:
         """Look once."""
         with self._progress.measure() as rows:
             depths = await self._store.survey_topics(self._config.bound)
-            unserved = await self._store.survey_unserved(_UNSERVED_SAMPLE)
+            unserved: dict[str, int] = {}
+            if any(one.state == "ready" for one in depths):  # At rest, half of the statements.
+                unserved = await self._store.survey_unserved(_UNSERVED_SAMPLE)
             rows(len(depths))
         self._show(depths)
         self._metrics.unserved.clear()

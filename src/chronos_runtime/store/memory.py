@@ -39,7 +39,7 @@ from chronos_runtime.store.memory_jobs import Jobs
 from chronos_runtime.store.memory_presence import Presence
 from chronos_runtime.store.memory_row import Row, check_json, is_storable
 
-_DUE_SOON_S = 5.0  # As in enqueue_jobs.sql: nobody looks by himself before.
+_DUE_SOON_S = 15.0  # As in enqueue_jobs.sql: nobody looks by himself before.
 
 
 class MemoryStore:
