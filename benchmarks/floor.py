@@ -5,7 +5,6 @@ No actors, no registry, no handlers, no metrics: what is above this is the runti
 
 import time
 from collections.abc import Sequence
-from operator import itemgetter
 from uuid import UUID
 
 import anyio
@@ -18,8 +17,6 @@ from chronos_runtime.store.connect import connect
 from chronos_runtime.store.sql import query
 
 BATCH = 2_000  # The same as claimer.batch_max and reporter.batch_max.
-
-_by_id = itemgetter("id")
 
 Batch = tuple[UUID, Sequence[asyncpg.Record]]
 
@@ -58,8 +55,7 @@ async def _finish(
 ) -> None:
     async with receive:
         async for token, rows in receive:
-            rows = sorted(rows, key=_by_id)
-            ids, run_times = [row["id"] for row in rows], [0.0] * len(rows)
+            ids, run_times = sorted(row["id"] for row in rows), [0.0] * len(rows)
             await connection.fetch(
                 query("finish_jobs"), ids, [token], [1], run_times, None, None, None
             )

@@ -57,6 +57,10 @@ def _draw_bars(axes: Any, chart: "Chart") -> None:
         bars = axes.bar(
             [at + offset for at in range(len(names))], one.y, width, label=one.name, color=colour
         )
-        axes.bar_label(bars, fmt=lambda value: f"{value:,.3g}", fontsize=7, padding=2)
+        axes.bar_label(bars, fmt=_label, fontsize=7, padding=2)
     turn = 30 if len(names) > 4 else 0
     axes.set_xticks(range(len(names)), names, rotation=turn, ha="right" if turn else "center")
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

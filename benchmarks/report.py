@@ -1,5 +1,6 @@
 """What a benchmark says: a table for people, figures for guards, charts; and where it is kept."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +18,8 @@ class Series(msgspec.Struct, frozen=True):
     """One line, or the bars of one colour."""
 
     name: str
-    x: list[str] | list[float]
-    y: list[float]
+    x: Sequence[str | float]
+    y: Sequence[float]
 
 
 class Chart(msgspec.Struct, frozen=True):
