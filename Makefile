@@ -77,5 +77,5 @@ pin: setup ## write requirements-dev.txt from pyproject.toml (needs the network)
 	mv requirements-dev.new requirements-dev.txt
 
 clean: ## delete .venv and everything made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .chronos build dist
+	rm -rf .venv .bench-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .chronos build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

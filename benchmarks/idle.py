@@ -1,7 +1,7 @@
 """idle: what a worker costs that has nothing to do, and one in front of a backlog it may not touch.
 
-A real `chronos-runtime run`, at its defaults. Transactions are counted by the server, statements
-by the worker itself; the difference is the listener's probe, which is none of the store's.
+A real `chronos-runtime run`, at its defaults. Statements are counted by the worker itself,
+transactions by the server, which counts a second one for each probe of the listener: hearing it.
 """
 
 import time

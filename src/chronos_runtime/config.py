@@ -116,7 +116,9 @@ class ListenerConfig(_Section, frozen=True, kw_only=True):
     """How notifications are heard."""
 
     enabled: bool = True
-    probe_s: Seconds = 10.0
+    probe_s: Seconds = 20.0
+    """A connection that died in silence goes unnoticed for so long, and pick-up is at the claimer's
+    poll meanwhile. The server counts two transactions a probe."""
     probe_deadline_s: Seconds = 5.0
 
 
@@ -124,6 +126,9 @@ class JanitorConfig(_Section, frozen=True, kw_only=True):
     """How the house is kept."""
 
     interval_s: Seconds = 60.0
+    """Presence: a kind none of whose workers was seen for three minutes counts as unserved."""
+    history_interval_s: Seconds = 600.0
+    """Partitions are made days ahead and dropped by the day: no reason to look every minute."""
     days_ahead: Count = 3
     retention_days: Count = 30
 

@@ -3,8 +3,11 @@
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from chronos_runtime.actors.janitor import Janitor
 from chronos_runtime.config import JanitorConfig
+from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.job import Finish
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.store import Wanted, WorkerInfo
@@ -16,7 +19,19 @@ from tests.store.world import NO_FRONTIER, START_S, new_job
 pytestmark = on_both_loops
 
 DAY_S = 86_400.0
+AT_ONCE_S = 1e-9
 WORKER = WorkerInfo(UUID(int=1), "host", 1, "0", ["default"], ["greet"])
+
+
+class BreakingStore(MemoryStore):
+    """Cannot make partitions while it is broken."""
+
+    is_broken = False
+
+    async def make_partitions(self, days_ahead: int) -> int:
+        if self.is_broken:
+            raise StoreUnavailable("make_partitions: no answer")
+        return await super().make_partitions(days_ahead)
 
 
 class House:
@@ -24,10 +39,15 @@ class House:
 
     def __init__(self, **config: Any) -> None:
         self.now = START_S
-        self.store = MemoryStore(clock=lambda: self.now)
+        self.store = BreakingStore(clock=lambda: self.now)
         self.metrics = Metrics()
         self.janitor = Janitor(
-            JanitorConfig(**({"days_ahead": 3, "retention_days": 30} | config)),
+            JanitorConfig(
+                **(
+                    {"days_ahead": 3, "retention_days": 30, "history_interval_s": AT_ONCE_S}
+                    | config
+                )
+            ),
             self.store,
             self.metrics,
             worker=WORKER,
@@ -60,6 +80,26 @@ async def test_partitions_are_made_ahead_once() -> None:
     house.now += DAY_S
     await house.janitor.tidy_once()
     assert (house.partitions("made"), house.partitions("dropped")) == (5, 0)
+
+
+async def test_the_history_can_wait_while_presence_is_kept() -> None:
+    house = House(history_interval_s=3_600.0)
+    await house.store.enqueue_jobs([new_job(kind="greet")])
+    await house.janitor.tidy_once()
+    house.now += DAY_S
+    await house.janitor.tidy_once()
+    assert house.partitions("made") == 4
+    assert await house.store.survey_unserved(100) == {}
+
+
+async def test_a_look_at_the_history_that_failed_is_taken_again_in_the_next_round() -> None:
+    house = House(history_interval_s=3_600.0)
+    house.store.is_broken = True
+    with pytest.raises(StoreUnavailable):
+        await house.janitor.tidy_once()
+    house.store.is_broken = False
+    await house.janitor.tidy_once()
+    assert house.partitions("made") == 4
 
 
 async def test_history_is_dropped_by_the_day_once_it_is_old_enough() -> None:

@@ -1,13 +1,15 @@
 """The janitor makes history partitions ahead, drops old ones, and keeps presence fresh.
 
-It is woken by time alone. It refuses to touch live jobs. Its statements take their locks with
+It is woken by time alone, every minute for presence, every ten for the history, which goes by
+the day. It refuses to touch live jobs. Its statements take their locks with
 the statement deadline, so a long reader of the history delays it and nothing else.
 
-If it dies right now: the next minute, or another process, does its work; until then the default
+If it dies right now: its next round, or another process, does its work; until then the default
 partition takes what no day's partition does.
 """
 
 import logging
+import time
 
 import anyio
 
@@ -34,6 +36,7 @@ class Janitor:
         self._metrics = metrics
         self._progress = metrics.actors[self.name]
         self._worker = worker
+        self._history_at = -float("inf")  # Monotonic time of the next look at the history.
 
     async def run(self) -> None:
         """Tidy for ever."""
@@ -42,14 +45,21 @@ class Janitor:
             await anyio.sleep(self._config.interval_s)
 
     async def tidy_once(self) -> None:
-        """One round: presence, partitions ahead, retention."""
+        """One round: presence, and the history when its time has come."""
         with self._progress.measure() as rows:
             await self._store.announce_worker(self._worker)
             await self._store.prune_workers(_PRESENCE_S)
-            made = await self._store.make_partitions(self._config.days_ahead)
-            dropped = await self._store.prune_history(self._config.retention_days * _DAY_S)
-            rows(made + len(dropped))
+            if time.monotonic() >= self._history_at:
+                rows(await self._tidy_history())
+                # Only now: what failed is tried again in the next round.
+                self._history_at = time.monotonic() + self._config.history_interval_s
+
+    async def _tidy_history(self) -> int:
+        """Partitions ahead, retention; how many partitions were made and dropped."""
+        made = await self._store.make_partitions(self._config.days_ahead)
         self._metrics.partitions.labels("made").inc(made)
+        dropped = await self._store.prune_history(self._config.retention_days * _DAY_S)
         self._metrics.partitions.labels("dropped").inc(len(dropped))
         for name in dropped:
             _log.info("history dropped by retention", extra={"partition": name})
+        return made + len(dropped)
