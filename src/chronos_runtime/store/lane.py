@@ -8,6 +8,7 @@ returned. Actors that must not be starved have a lane to themselves.
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -70,27 +71,38 @@ class Lane:
         started = time.monotonic()
         answered = False
         try:
-            with anyio.fail_after(self._deadline_s):
-                await self._places.acquire()
+            await self._find_place(statement)
             step = asyncio.ensure_future(
                 self._step(statement, operation, deadline_s or self._deadline_s)
             )
             self._steps.add(step)
-            step.add_done_callback(self._end_step)
+            ended = step.get_loop().create_future()
+            step.add_done_callback(functools.partial(self._end_step, ended))
             with anyio.CancelScope(shield=True):
-                await asyncio.wait({step})
+                await ended  # Not the step: asyncio would hand a cancellation on to it.
             result = step.result()
             answered = True
             return result
-        except TimeoutError as error:
-            raise StoreUnavailable(f"{statement}: no connection came free in time") from error
         finally:
             self._observe(statement, time.monotonic() - started, answered)
 
-    def _end_step(self, step: asyncio.Future[Any]) -> None:
+    async def _find_place(self, statement: str) -> None:
+        try:
+            self._places.acquire_nowait()
+        except anyio.WouldBlock:
+            try:
+                with anyio.fail_after(self._deadline_s):
+                    await self._places.acquire()
+            except TimeoutError as error:
+                raise StoreUnavailable(f"{statement}: no connection came free in time") from error
+
+    def _end_step(self, ended: asyncio.Future[None], step: asyncio.Future[Any]) -> None:
         self._steps.discard(step)
         self._places.release()
-        _read(step)
+        if not ended.done():
+            ended.set_result(None)
+        if not step.cancelled():
+            step.exception()  # Its caller may be gone, and asyncio complains if nobody looks.
 
     async def _step(
         self,
@@ -100,23 +112,22 @@ class Lane:
     ) -> T:
         closings = self._closings
         connection = await self._take(statement)
+        deadline = _Deadline(connection, deadline_s)
         is_sound = False
         try:
-            task = asyncio.ensure_future(operation(connection))
-            task.add_done_callback(_read)
-            done, _ = await asyncio.wait({task}, timeout=deadline_s)
-            if not done:
-                connection.terminate()
-                await asyncio.wait({task}, timeout=_CLOSE_S)
-                task.cancel()
-                raise StoreUnavailable(f"{statement}: no answer within {deadline_s:g} s")
-            failure = task.exception()
-            is_sound = failure is None or not breaks_connection(failure)
-            if isinstance(failure, FAULTS):
-                raise translate(failure, statement) from failure
-            return task.result()
+            result = await operation(connection)
+            is_sound = True
+            return result
+        except (*FAULTS, asyncio.CancelledError) as failure:
+            if deadline.is_over:
+                raise StoreUnavailable(f"{statement}: no answer within {deadline_s:g} s") from None
+            if isinstance(failure, asyncio.CancelledError):
+                raise
+            is_sound = not breaks_connection(failure)
+            raise translate(failure, statement) from failure
         finally:
-            if is_sound and closings == self._closings:
+            deadline.lift()
+            if is_sound and not deadline.is_over and closings == self._closings:
                 self._idle.append(connection)
             else:
                 connection.terminate()
@@ -142,7 +153,25 @@ class Lane:
                 connection.terminate()
 
 
-def _read(ended: asyncio.Future[Any]) -> None:
-    """Look at how a task ended: its caller may be gone, and asyncio complains if nobody does."""
-    if not ended.cancelled():
-        ended.exception()
+class _Deadline:
+    """Terminates a connection whose statement takes too long; then even one that does not notice.
+
+    A timer, not a task to wait for: that would cost every statement 30 µs.
+    """
+
+    def __init__(self, connection: asyncpg.Connection, after_s: float) -> None:
+        self._connection = connection
+        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(after_s, self._pass)
+        self.is_over = False
+
+    def lift(self) -> None:
+        """The statement has ended."""
+        self._timer.cancel()
+
+    def _pass(self) -> None:
+        self.is_over = True
+        self._connection.terminate()
+        assert self._task is not None
+        self._timer = self._loop.call_later(_CLOSE_S, self._task.cancel)
