@@ -16,7 +16,7 @@ from chronos_runtime.ids import Worker
 from chronos_runtime.store.connect import connect
 from chronos_runtime.store.sql import query
 
-BATCH = 2_000  # The same as claimer.batch_max and reporter.batch_max.
+BATCH = 4_000  # The same as claimer.batch_max and reporter.batch_max.
 
 Batch = tuple[UUID, Sequence[asyncpg.Record]]
 

@@ -48,8 +48,8 @@ class DatabaseConfig(_Section, frozen=True, kw_only=True):
 class ClaimerConfig(_Section, frozen=True, kw_only=True):
     """How jobs are claimed."""
 
-    batch_max: Count = 2_000
-    """Measured: 46,000 jobs/s with 1,000 a statement, 55,000 with 2,000, no more beyond."""
+    batch_max: Count = 4_000
+    """Measured: 74,000 jobs/s with 1,000 a statement, 85,000 with 2,000, 91,000 with 4,000."""
     ahead_s: Seconds = 0.2
     """Claim ahead what starts within this time at the rate just seen. Measured at 25,000 jobs/s:
     0.1 leaves the claiming connection idle for a quarter of the time, 0.2 does not."""
@@ -85,7 +85,7 @@ class HeartbeaterConfig(_Section, frozen=True, kw_only=True):
 class ReporterConfig(_Section, frozen=True, kw_only=True):
     """How outcomes are written."""
 
-    batch_max: Count = 2_000
+    batch_max: Count = 4_000
     return_batch_max: Count = 250
     """return_jobs looks each row's values up among all of its batch: keep that square small."""
 

@@ -83,9 +83,13 @@ class Mailbox(Generic[T]):
 
     async def take(self) -> list[T]:
         """All items, once there are any; an empty list when closed and drained."""
+        await self.wait()
+        return self.take_now()
+
+    async def wait(self) -> None:
+        """Wait until there are any, or there will be none."""
         while not self._items and not self._nudge.is_closed:
             await self._nudge.wait()
-        return self.take_now()
 
     def take_now(self) -> list[T]:
         """All items there are, which may be none."""

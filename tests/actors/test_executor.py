@@ -1,6 +1,9 @@
 """The executor runs what it is given, as much at once as it may, and loses nothing on the way."""
 
+import itertools
+import time
 from collections import Counter
+from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
@@ -129,22 +132,54 @@ async def test_a_resting_slot_wakes_for_each_new_job() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 10])
 async def test_handlers_that_never_wait_let_the_loop_breathe(concurrency: int) -> None:
-    async def do_nothing(job: Job, payload: object) -> None: ...
+    turns: list[int] = []  # Jobs run since the loop was last free.
+
+    async def do_nothing(job: Job, payload: object) -> None:
+        turns[-1] += 1
+        until = time.perf_counter() + 0.0001
+        while time.perf_counter() < until:
+            pass
 
     bench = ExecutorBench(do_nothing, concurrency=concurrency)
-    breaths = 0
 
     async def breathe() -> None:
-        nonlocal breaths
         while True:
+            turns.append(0)
             await anyio.lowlevel.checkpoint()
-            breaths += 1
 
-    async with running(bench.executor.run), running(breathe):
-        bench.give(*make_jobs(10_000))
-        await eventually(lambda: len(bench.outbox) == 10_000)
-    # Every slot runs eight jobs between two looks at the loop.
-    assert breaths >= 10_000 / 8 / concurrency / 2
+    async with running(breathe), running(bench.executor.run):
+        bench.give(*make_jobs(1_000))
+        await eventually(lambda: len(bench.outbox) == 1_000)
+    # Half a millisecond a turn of each of two slots at most, and the job that goes beyond it.
+    assert max(turns) <= 2 * 7
+
+
+async def test_slots_wake_only_for_handlers_that_wait() -> None:
+    tasks: set[int] = set()
+
+    async def do_nothing(job: Job, payload: object) -> None:
+        tasks.add(anyio.get_current_task().id)
+
+    bench = ExecutorBench(do_nothing, concurrency=50)
+    async with running(bench.executor.run):
+        await wait_all_tasks_blocked()
+        bench.give(*make_jobs(5_000))
+        await eventually(lambda: len(bench.outbox) == 5_000)
+    assert len(tasks) <= 3
+
+
+async def test_as_many_handlers_wait_at_once_as_there_are_slots() -> None:
+    gate = anyio.Event()
+
+    async def wait(job: Job, payload: object) -> None:
+        await gate.wait()
+
+    bench = ExecutorBench(wait, concurrency=50)
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(200))
+        await eventually(lambda: bench.inflight.running == 50)
+        gate.set()
+        await eventually(lambda: len(bench.outbox) == 200)
 
 
 async def test_the_claimer_hears_that_there_is_room_when_the_queue_runs_low() -> None:
@@ -238,21 +273,21 @@ async def test_a_drain_deadline_interrupts_every_running_job() -> None:
 
 
 class BrokenGauge:
-    """Raises when it is set for the n-th time: a bug inside the executor's own tasks."""
+    """Raises when it is set at the wrong moment: a bug inside the executor's own tasks."""
 
-    def __init__(self, breaks_at: int) -> None:
-        self._left = breaks_at
+    def __init__(self, breaks: Callable[[], bool]) -> None:
+        self._breaks = breaks
 
     def set(self, value: float) -> None:
-        self._left -= 1
-        if self._left == 0:
+        if self._breaks():
             raise RuntimeError("the gauge broke")
 
 
 async def test_a_crash_inside_the_executor_gives_its_jobs_back() -> None:
     crowd = Crowd()
     bench = ExecutorBench(crowd.handler, concurrency=2)
-    bench.metrics.inbox_fill = BrokenGauge(2)  # type: ignore[assignment]
+    gauge = BrokenGauge(lambda: bench.inflight.running == 2)
+    bench.metrics.inbox_fill = gauge  # type: ignore[assignment]
     bench.give(*make_jobs(5, timeout_s=100.0))
     with anyio.fail_after(DEADLINE_S), pytest.raises(ExceptionGroup):
         await bench.executor.run()
@@ -265,7 +300,9 @@ async def test_an_executor_that_was_restarted_serves_on() -> None:
     async def do_nothing(job: Job, payload: object) -> None: ...
 
     bench = ExecutorBench(do_nothing, concurrency=2)
-    bench.metrics.inbox_fill = BrokenGauge(2)  # type: ignore[assignment]
+    sets = itertools.count(1)
+    gauge = BrokenGauge(lambda: next(sets) == 2)
+    bench.metrics.inbox_fill = gauge  # type: ignore[assignment]
     supervisor = Supervisor(SupervisorConfig(backoff_s=0.001), bench.metrics)
 
     async def supervised() -> None:

@@ -1,7 +1,8 @@
 """The reporter writes outcomes, and never drops one.
 
 It is woken by its outbox and always takes everything in it: at once when it is idle, in big
-batches while a write is under way, so there is no timer. It refuses to judge: what the executor
+batches while a write is under way, and after a moment's wait where more jobs are queued than have
+ended. It refuses to judge: what the executor
 decided is what it writes. Each write is fenced by lease token and attempt. A write that matched
 less than it was given is looked at again with a fresh snapshot: still ours (write again),
 applied by an earlier try whose reply was lost (done), or stale (counted, logged, discarded).
@@ -13,7 +14,10 @@ if the process dies, their leases lapse and the jobs run again.
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TypeVar
+
+import anyio
 
 from chronos_runtime.config import ReporterConfig
 from chronos_runtime.errors import StoreError, StoreUnavailable
@@ -27,6 +31,10 @@ from chronos_runtime.store import Claimed, Store
 # Sorts are told apart by `type(…) is`: isinstance on a msgspec struct costs 0.3 µs a job.
 
 OutcomeT = TypeVar("OutcomeT", Finish, Return)
+
+_labels = attrgetter("job.topic", "job.kind")
+
+_GATHER_S = 0.002  # A write of one costs a busy server 5 ms; thousands come in this time.
 
 _UNMATCHED = ""  # How an outcome "ended" whose claim matched no row.
 
@@ -81,12 +89,18 @@ class Reporter:
         while True:
             if not self._finishes and not self._returns:
                 self._progress.progress(resting=True)
-                outcomes = await self._outbox.take()
+                outcomes = await self._take()
                 if not outcomes:
                     return
                 self._finishes = [one for one in outcomes if type(one) is Finish]
                 self._returns = [one for one in outcomes if type(one) is Return]
             await self.report_once()
+
+    async def _take(self) -> list[Outcome]:
+        await self._outbox.wait()
+        if len(self._outbox) < self._inflight.queued:
+            await anyio.sleep(_GATHER_S)  # They stay in the outbox: a crash here loses none.
+        return self._outbox.take_now()
 
     async def report_once(self) -> None:
         """Write one batch of each sort."""
@@ -136,6 +150,8 @@ class Reporter:
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
             written = await self._store.finish_jobs(finishes)
+            if len(written) == len(finishes):
+                return [one.state for one in finishes]
             return [one.state if one.job.id in written else _UNMATCHED for one in finishes]
         returns = [one for one in outcomes if type(one) is Return]
         states = await self._store.return_jobs(returns)
@@ -198,12 +214,10 @@ class Reporter:
 
     def _settle(self, outcomes: Sequence[Outcome], ends: Sequence[str]) -> None:
         """Let go of outcomes and count how they ended: once a batch, not once a job."""
-        jobs = [outcome.job for outcome in outcomes]
-        ended = [(end, job.topic, job.kind) for end, job in zip(ends, jobs, strict=True)]
-        for (end, topic, kind), count in Counter(ended).items():
+        for (end, labels), count in Counter(zip(ends, map(_labels, outcomes), strict=True)).items():
             for tally in self._tallies[end]:
-                tally.add((topic, kind), count)
-        self._inflight.settle([job.id for job in jobs])
+                tally.add(labels, count)
+        self._inflight.settle([outcome.job.id for outcome in outcomes])
 
 
 def _end(outcome: Outcome) -> str:
