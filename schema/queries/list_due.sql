@@ -1,0 +1,47 @@
+-- Schedules to fire: those whose time has come, and those whose waiting occurrence may go ahead
+-- because no fire of theirs lives. $1 at most this many of each
+-- Returns at least one row: the database's clock, the seconds until the next one is due (null:
+-- none is), whether an occurrence waits, and one schedule a row (null: none is due).
+-- Locks nothing. Index: schedules_due, schedules_queued, jobs_schedule, then primary key. The
+-- limit hides in a subselect, as in promote_jobs: what is not due costs nothing.
+select clock.read_at, clock.next_due_s, clock.has_queued, due.*
+from (
+    select
+        now() as read_at,
+        (
+            select date_part('epoch', next.next_run_at - now())
+            from chronos.schedules as next
+            where next.status = 'active' and not next.paused and next.next_run_at > now()
+            order by next.next_run_at
+            limit 1
+        ) as next_due_s,
+        exists (
+            select from chronos.schedules as queued
+            where queued.status = 'active' and not queued.paused and queued.queued_at is not null
+        ) as has_queued
+) as clock
+left join lateral (
+    select schedule.*
+    from chronos.schedules as schedule
+    where schedule.id = any (array(
+        (
+            select ripe.id
+            from chronos.schedules as ripe
+            where ripe.status = 'active' and not ripe.paused and ripe.next_run_at <= now()
+            order by ripe.next_run_at
+            limit (select $1::bigint)
+        )
+        union all
+        (
+            select queued.id
+            from chronos.schedules as queued
+            where queued.status = 'active' and not queued.paused and queued.queued_at is not null
+              and not exists (
+                  select from chronos.jobs as job where job.schedule_id = queued.id
+              )
+            order by queued.id
+            limit (select $1::bigint)
+        )
+    ))
+) as due on true
+order by due.next_run_at
