@@ -94,50 +94,75 @@ CREATE FUNCTION chronos.note_fires(ids uuid[], occurrences timestamp with time z
     LANGUAGE plpgsql
     AS $$
 declare
-    fire record;
+    noted_ids uuid[];
+    first_outcomes text[];
+    last_outcomes text[];
+    last_errors text[];
+    successes boolean[];
+    failures bigint[];  -- Since the last success among these, or in all.
 begin
-    perform from chronos.schedules where id = any (ids) order by id for update;
-    for fire in
+    select
+        array_agg(noted.id order by noted.id),
+        array_agg(noted.first_outcome order by noted.id),
+        array_agg(noted.last_outcome order by noted.id),
+        array_agg(noted.last_error order by noted.id),
+        array_agg(noted.has_success order by noted.id),
+        array_agg(noted.failures order by noted.id)
+    into noted_ids, first_outcomes, last_outcomes, last_errors, successes, failures
+    from (
         select
-            given.id, given.outcome,
-            left(concat_ws(': ', given.error ->> 'type', given.error ->> 'message'), 500) as error
-        from unnest(ids, occurrences, outcomes, errors)
-            as given (id, occurrence, outcome, error)
-        order by given.occurrence, given.id
-    loop
-        update chronos.schedules as schedule
-        set last_outcome = fire.outcome,
-            last_ended_at = now(),
-            last_error = case
-                when fire.outcome = 'succeeded' then schedule.last_error
-                else coalesce(nullif(fire.error, ''), schedule.last_error)
-            end,
-            last_success_at = case
-                when fire.outcome = 'succeeded' then now() else schedule.last_success_at
-            end,
-            consecutive_failures = case fire.outcome
-                when 'succeeded' then 0
-                when 'dead' then schedule.consecutive_failures + 1
-                else schedule.consecutive_failures
-            end,
-            is_absent = schedule.is_absent and fire.outcome <> 'succeeded',
-            absent_at = case
-                when fire.outcome = 'succeeded'
-                    then now() + make_interval(secs => schedule.expect_success_within_s)
-                else schedule.absent_at
-            end,
-            status = case
-                when not schedule.is_alarm or schedule.status <> 'active'
-                    or schedule.next_run_at is not null or schedule.queued_at is not null
-                    then schedule.status
-                when schedule.once_at is null or fire.outcome = 'succeeded' then 'fired'
-                when fire.outcome = 'dead' then 'failed'
-                else 'cancelled'
-            end,
-            updated_at = now()
-        where schedule.id = fire.id;
-    end loop;
-    return cardinality(ids);
+            fire.id,
+            (array_agg(fire.outcome order by fire.occurrence))[1] as first_outcome,
+            (array_agg(fire.outcome order by fire.occurrence desc))[1] as last_outcome,
+            (array_agg(fire.error order by fire.occurrence desc)
+                filter (where fire.error is not null))[1] as last_error,
+            bool_or(fire.outcome = 'succeeded') as has_success,
+            count(*) filter (where fire.outcome = 'dead' and fire.is_after_success) as failures
+        from (
+            select
+                given.id, given.occurrence, given.outcome,
+                case when given.outcome <> 'succeeded' then nullif(left(concat_ws(
+                    ': ', given.error ->> 'type', given.error ->> 'message'
+                ), 500), '') end as error,
+                coalesce(given.occurrence > max(given.occurrence)
+                    filter (where given.outcome = 'succeeded')
+                    over (partition by given.id), true) as is_after_success
+            from unnest(ids, occurrences, outcomes, errors)
+                as given (id, occurrence, outcome, error)
+        ) as fire
+        group by fire.id
+    ) as noted;
+    perform from chronos.schedules where id = any (noted_ids) order by id for update;
+    update chronos.schedules as schedule
+    set (
+            last_outcome, last_ended_at, last_error, last_success_at, consecutive_failures,
+            is_absent, absent_at, status, updated_at
+        ) = (
+            select
+                last_outcomes[place], now(), coalesce(last_errors[place], schedule.last_error),
+                case when successes[place] then now() else schedule.last_success_at end,
+                case when successes[place] then 0 else schedule.consecutive_failures end
+                    + failures[place],
+                schedule.is_absent and not successes[place],
+                case
+                    when successes[place]
+                        then now() + make_interval(secs => schedule.expect_success_within_s)
+                    else schedule.absent_at
+                end,
+                case
+                    when not schedule.is_alarm or schedule.status <> 'active'
+                        or schedule.next_run_at is not null or schedule.queued_at is not null
+                        then schedule.status
+                    when schedule.once_at is null or first_outcomes[place] = 'succeeded'
+                        then 'fired'
+                    when first_outcomes[place] = 'dead' then 'failed'
+                    else 'cancelled'
+                end,
+                now()
+            from (select width_bucket(schedule.id, noted_ids) as place) as found
+        )
+    where schedule.id = any (noted_ids);
+    return cardinality(noted_ids);
 end
 $$;
 
@@ -438,7 +463,7 @@ CREATE INDEX schedules_absent ON chronos.schedules USING btree (id) WHERE is_abs
 
 CREATE INDEX schedules_due ON chronos.schedules USING btree (next_run_at) WHERE ((status = 'active'::text) AND (NOT paused) AND (next_run_at IS NOT NULL));
 
-CREATE INDEX schedules_ended ON chronos.schedules USING btree (updated_at) WHERE ((status <> ALL (ARRAY['active'::text, 'broken'::text])) AND (origin IS NULL));
+CREATE INDEX schedules_ended ON chronos.schedules USING btree (id) WHERE ((status <> ALL (ARRAY['active'::text, 'broken'::text])) AND (origin IS NULL));
 
 CREATE INDEX schedules_expected ON chronos.schedules USING btree (absent_at) WHERE ((status = 'active'::text) AND (NOT paused) AND (NOT is_absent) AND (absent_at IS NOT NULL));
 

@@ -255,7 +255,7 @@ class MemorySchedules:
             if row.status not in ("active", "broken") and row.origin is None
             if row.updated_at is not None and row.updated_at < before
         ]
-        pruned = sorted(old, key=lambda row: row.updated_at or before)[:limit]
+        pruned = sorted(old, key=lambda row: row.id)[:limit]
         for row in pruned:
             del self._rows[row.id]
         return len(pruned)
