@@ -61,7 +61,7 @@ create table chronos.schedules (
     updated_at timestamptz not null default now(),
     constraint schedules_has_one_timing check (num_nonnulls(cron, interval_s, once_at) = 1),
     constraint schedules_interval_is_positive check (interval_s > 0 and interval_s < 'infinity'),
-    constraint schedules_interval_has_anchor check ((interval_s is null) = (anchor_at is null)),
+    constraint schedules_anchor_has_interval check (anchor_at is null or interval_s is not null),
     constraint schedules_rules_are_known check (
         gap in ('shift', 'skip') and fold in ('first', 'both')
         and catch_up in ('one', 'all', 'none') and overlap in ('allow', 'skip', 'queue')

@@ -1,10 +1,13 @@
 -- Schedules to fire: those whose time has come, and those whose waiting occurrence may go ahead
 -- because no fire of theirs lives. $1 at most this many of each
 -- Returns at least one row: the database's clock, the seconds until the next one is due (null:
--- none is), whether an occurrence waits, and one schedule a row (null: none is due).
--- Locks nothing. Index: schedules_due, schedules_queued, jobs_schedule, then primary key. The
+-- none is), whether an occurrence waits, whether a success is overdue that mark_absent does not know
+-- of, how many are absent, and one schedule a row (null: none is due).
+-- Locks nothing. Index: schedules_due, schedules_queued, schedules_expected, schedules_absent,
+-- jobs_schedule, then primary key. The
 -- limit hides in a subselect, as in promote_jobs: what is not due costs nothing.
-select clock.read_at, clock.next_due_s, clock.has_queued, due.*
+select clock.read_at, clock.next_due_s, clock.has_queued, clock.has_overdue, clock.absent,
+    due.*
 from (
     select
         now() as read_at,
@@ -18,7 +21,13 @@ from (
         exists (
             select from chronos.schedules as queued
             where queued.status = 'active' and not queued.paused and queued.queued_at is not null
-        ) as has_queued
+        ) as has_queued,
+        exists (
+            select from chronos.schedules as expected
+            where expected.status = 'active' and not expected.paused and not expected.is_absent
+              and expected.absent_at <= now()
+        ) as has_overdue,
+        (select count(*) from chronos.schedules as known where known.is_absent) as absent
 ) as clock
 left join lateral (
     select schedule.*

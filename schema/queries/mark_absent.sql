@@ -1,8 +1,7 @@
 -- Marks schedules whose success is overdue as absent, and enqueues a wake for each that names a URL.
 --   $1 at most this many · $2 kind and $3 topic of the wake
--- Returns name, last success, last error of those marked now, and how many are absent in all (at
--- least one row, then without a name). A success takes the mark off again.
--- Locks: the schedules it marks; skips locked ones. Index: schedules_expected, schedules_absent.
+-- Returns name, last success and last error of those marked now. A success takes the mark off again.
+-- Locks: the schedules it marks; skips locked ones. Index: schedules_expected.
 with absent as (
     update chronos.schedules as schedule
     set is_absent = true
@@ -34,9 +33,4 @@ told as (
 woken as materialized (
     select chronos.wake('chronos_ready', array(select told.topic from told))
 )
-select
-    absent.name, absent.last_success_at, absent.last_error,
-    (select count(*) from absent)
-        + (select count(*) from chronos.schedules as known where known.is_absent) as all_absent
-from woken
-left join absent on true
+select absent.name, absent.last_success_at, absent.last_error from absent, woken

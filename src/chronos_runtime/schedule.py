@@ -99,6 +99,11 @@ class Due(msgspec.Struct, frozen=True):
     read_at: datetime
     next_due_s: float | None
     has_queued: bool
+    """Whether an occurrence waits for a living fire to end."""
+    has_overdue: bool
+    """Whether a success is overdue that was not marked yet."""
+    absent: int
+    """How many schedules are marked as absent."""
     schedules: list[Schedule]
 
 

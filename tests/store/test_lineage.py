@@ -179,11 +179,15 @@ async def test_a_success_that_does_not_come_is_told_once(world: World) -> None:
     await add(world, expect_success_within_s=150.0, expect_url="https://example.org/x")
     await add(world, "paused", expect_success_within_s=150.0, paused=True)
     await add(world, "unexpected")
-    assert await store.mark_absent(9, kind="chronos.wake", topic="chronos") == ([], 0)
+    assert not (await store.list_due(9)).has_overdue
+    assert await store.mark_absent(9, kind="chronos.wake", topic="chronos") == []
     await world.pass_time(200)
-    marked, count = await store.mark_absent(9, kind="chronos.wake", topic="chronos")
-    assert ([one.name for one in marked], count) == (["nightly"], 1)
-    assert await store.mark_absent(9, kind="chronos.wake", topic="chronos") == ([], 1)
+    assert (await store.list_due(9)).has_overdue
+    marked = await store.mark_absent(9, kind="chronos.wake", topic="chronos")
+    assert [one.name for one in marked] == ["nightly"]
+    due = await store.list_due(9)
+    assert (due.has_overdue, due.absent) == (False, 1)
+    assert await store.mark_absent(9, kind="chronos.wake", topic="chronos") == []
     [job] = await world.claim(topics=["chronos"], kinds=["chronos.wake"])
     payload: Any = (await world.get(job.id)).payload
     assert (payload["url"], payload["body"]["schedule"]) == ("https://example.org/x", "nightly")
@@ -197,9 +201,9 @@ async def test_a_success_takes_the_mark_off_and_the_wait_begins_anew(world: Worl
     assert (await read(world)).is_absent
     await world.finish(await fire_one(world))
     assert not (await read(world)).is_absent
-    assert await store.mark_absent(9, kind="chronos.wake", topic="chronos") == ([], 0)
+    assert await store.mark_absent(9, kind="chronos.wake", topic="chronos") == []
     await world.pass_time(200)
-    marked, _ = await store.mark_absent(9, kind="chronos.wake", topic="chronos")
+    marked = await store.mark_absent(9, kind="chronos.wake", topic="chronos")
     assert len(marked) == 1
 
 

@@ -69,8 +69,8 @@ async def test_a_name_is_given_once(world: World) -> None:
     [
         ("schedules_has_one_timing", {"cron": None}),
         ("schedules_has_one_timing", {"interval_s": 5.0}),
-        ("schedules_interval_is_positive", {"cron": None, "interval_s": 0.0, "anchor_at": ANCHOR}),
-        ("schedules_interval_has_anchor", {"cron": None, "interval_s": 5.0}),
+        ("schedules_interval_is_positive", {"cron": None, "interval_s": 0.0}),
+        ("schedules_anchor_has_interval", {"anchor_at": ANCHOR}),
         ("schedules_rules_are_known", {"overlap": "perhaps"}),
         ("schedules_rules_are_known", {"catch_up": "perhaps"}),
         ("schedules_rules_are_known", {"gap": "perhaps"}),

@@ -37,7 +37,7 @@ def check(row: Schedule) -> None:
     rules = {
         "schedules_has_one_timing": sum(one is not None for one in timings) == 1,
         "schedules_interval_is_positive": _is_span(row.interval_s),
-        "schedules_interval_has_anchor": (row.interval_s is None) == (row.anchor_at is None),
+        "schedules_anchor_has_interval": row.anchor_at is None or row.interval_s is not None,
         "schedules_rules_are_known": row.gap in get_args(Gap)
         and row.fold in get_args(Fold)
         and row.catch_up in get_args(CatchUp)

@@ -130,7 +130,9 @@ class MemorySchedules:
         next_due_s = None
         if len(by_cursor) > len(ripe):
             next_due_s = seconds(now, by_cursor[len(ripe)].next_run_at)
-        return Due(now, next_due_s, bool(queued), list(picked.values()))
+        absent = sum(row.is_absent for row in self._rows.values())
+        has_overdue = bool(self._overdue(now))
+        return Due(now, next_due_s, bool(queued), has_overdue, absent, list(picked.values()))
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> dict[UUID, Fired]:
         now = await self._begin()
@@ -229,23 +231,24 @@ class MemorySchedules:
         self._change(row, now, status=status, **changes, **_AT_REST)
         return True
 
-    async def mark_absent(self, limit: int, *, kind: str, topic: str) -> tuple[list[Absence], int]:
+    async def mark_absent(self, limit: int, *, kind: str, topic: str) -> list[Absence]:
         now = await self._begin()
-        overdue = [
-            row
-            for row in self._rows.values()
-            if row.status == "active" and not row.paused and not row.is_absent
-            if row.absent_at is not None and row.absent_at <= now
-        ]
-        marked = sorted(overdue, key=lambda row: row.absent_at or now)[:limit]
+        marked = sorted(self._overdue(now), key=lambda row: row.absent_at or now)[:limit]
         for row in marked:
             self._rows[row.id] = msgspec.structs.replace(row, is_absent=True)
             if row.expect_url is not None:
                 told = wake_row(row, kind, topic, now)
                 self._insert(told)
                 self._wake("chronos_ready", [told])
-        absences = [Absence(row.name, row.last_success_at, row.last_error) for row in marked]
-        return absences, sum(row.is_absent for row in self._rows.values())
+        return [Absence(row.name, row.last_success_at, row.last_error) for row in marked]
+
+    def _overdue(self, now: datetime) -> list[Schedule]:
+        return [
+            row
+            for row in self._rows.values()
+            if row.status == "active" and not row.paused and not row.is_absent
+            if row.absent_at is not None and row.absent_at <= now
+        ]
 
     async def prune_schedules(self, older_than_s: float, limit: int) -> int:
         before = await self._begin() - timedelta(seconds=older_than_s)

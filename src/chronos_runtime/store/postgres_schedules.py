@@ -73,7 +73,8 @@ class PostgresSchedules:
     async def list_due(self, limit: int) -> Due:
         rows = await self._upkeep.fetch("list_due", limit)
         first = rows[0]
-        return Due(first["read_at"], first["next_due_s"], first["has_queued"], _schedules(rows))
+        told = ("read_at", "next_due_s", "has_queued", "has_overdue", "absent")
+        return Due(*(first[name] for name in told), _schedules(rows))  # type: ignore[call-arg]
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> dict[UUID, Fired]:
         fires = [(one.schedule.id, fire) for one in firings for fire in one.fires]
@@ -118,14 +119,9 @@ class PostgresSchedules:
     async def end_alarm(self, id: UUID, status: Status, error: str | None = None) -> bool:
         return bool(await self._client.fetch("end_alarm", id, status, error))
 
-    async def mark_absent(self, limit: int, *, kind: str, topic: str) -> tuple[list[Absence], int]:
+    async def mark_absent(self, limit: int, *, kind: str, topic: str) -> list[Absence]:
         rows = await self._upkeep.fetch("mark_absent", limit, kind, topic)
-        marked = [
-            Absence(row["name"], row["last_success_at"], row["last_error"])
-            for row in rows
-            if row["name"] is not None
-        ]
-        return marked, rows[0]["all_absent"]
+        return [Absence(*row) for row in rows]
 
     async def prune_schedules(self, older_than_s: float, limit: int) -> int:
         rows = await self._upkeep.fetch("prune_schedules", older_than_s, limit)

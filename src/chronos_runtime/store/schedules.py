@@ -64,8 +64,8 @@ class ScheduleStore(Protocol):
     async def end_alarm(self, id: UUID, status: Status, error: str | None = None) -> bool:
         """End an active alarm; whether it was one."""
 
-    async def mark_absent(self, limit: int, *, kind: str, topic: str) -> tuple[list[Absence], int]:
-        """Mark whose success is overdue, enqueue their wakes; those, and how many are in all."""
+    async def mark_absent(self, limit: int, *, kind: str, topic: str) -> list[Absence]:
+        """Mark schedules whose success is overdue, and enqueue their wakes; those marked."""
 
     async def prune_schedules(self, older_than_s: float, limit: int) -> int:
         """Forget what ended before that and was made by hand; how many."""
