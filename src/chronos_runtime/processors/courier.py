@@ -51,6 +51,8 @@ class Courier:
         try:
             with anyio.fail_after(timeout_s):
                 return await self._exchange(self._request(target, headers, body))
+        except (httpcore.ConnectTimeout, httpcore.PoolTimeout):
+            return Verdict("timeout", f"no connection within {self._config.connect_s:g} s")
         except (TimeoutError, httpcore.TimeoutException):
             return Verdict("timeout", f"no answer within {timeout_s:g} s")
         except httpcore.NetworkError as error:
