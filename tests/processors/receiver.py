@@ -1,7 +1,7 @@
 """A receiver of wakes on loopback: it keeps what it got and answers what it was told to."""
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -89,8 +89,9 @@ async def _request(coming: BufferedByteReceiveStream) -> Received:
 class Detour(httpcore.AsyncNetworkBackend):
     """Notes every address that is dialled, and leads to one port here, or nowhere."""
 
-    def __init__(self, port: int | None) -> None:
+    def __init__(self, port: int | None, deaf: Collection[str] = ()) -> None:
         self.dialled: list[tuple[str, int]] = []
+        self._deaf = deaf
         self._port = port
         self._network = httpcore.AnyIOBackend()
 
@@ -103,6 +104,6 @@ class Detour(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         self.dialled.append((host, port))
-        if self._port is None:
+        if self._port is None or host in self._deaf:
             raise httpcore.ConnectError
         return await self._network.connect_tcp("127.0.0.1", self._port, timeout)

@@ -60,7 +60,7 @@ def counted(metrics: Metrics) -> dict[str, float]:
 def test_every_outcome_begins_at_zero(metrics: Metrics) -> None:
     Wake(WakeConfig(), metrics)
     for outcome in OUTCOMES:
-        labels = {"outcome": outcome}
+        labels: dict[str, str] = {"outcome": outcome}
         assert metrics.registry.get_sample_value("chronos_wake_deliveries_total", labels) == 0
 
 
