@@ -14,6 +14,7 @@ from chronos_runtime.errors import (
     PayloadError,
     StoreError,
     StoreUnavailable,
+    TargetRefused,
     UnknownKind,
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
@@ -47,5 +48,6 @@ __all__ = [
     "Snooze",
     "StoreError",
     "StoreUnavailable",
+    "TargetRefused",
     "UnknownKind",
 ]

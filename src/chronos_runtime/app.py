@@ -8,6 +8,9 @@ from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import InputError, UnknownKind
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT
+from chronos_runtime.processors.wake_payload import builtin_rules
+
+KIND_RESERVED = "chronos."
 
 F = TypeVar("F", bound=HandlerFunction)
 
@@ -45,6 +48,8 @@ class Chronos:
         The annotation of `payload` is its type, checked by msgspec at enqueue and at run.
         """
         checked_name(kind, "kind")  # Now: `@app.handler` without brackets would register nothing.
+        if kind.startswith(KIND_RESERVED):
+            raise InputError(f"kind: {kind!r} begins with {KIND_RESERVED!r}, as only our own do")
 
         def register(function: F) -> F:
             if kind in self.handlers:
@@ -65,7 +70,7 @@ class Chronos:
     def find(self, kind: str | HandlerFunction) -> Handler:
         """The handler of a kind, or of the very function or method registered for it."""
         if isinstance(kind, str):
-            handler = self.handlers.get(kind)
+            handler = self.handlers.get(kind) or builtin_rules(kind)
         else:
             matching = (one for one in self.handlers.values() if one.function == kind)
             handler = next(matching, None)

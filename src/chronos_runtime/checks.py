@@ -95,6 +95,18 @@ def checked_key(key: object) -> str | None:
     return key
 
 
+def checked_reference(reference: str) -> str:
+    """`reference`, once it says where a secret is. It may be the secret: it is never repeated."""
+    source, _, place = reference.partition(":")
+    if source not in ("env", "file") or not place:
+        raise InputError(
+            "must be env:NAME or file:/path, a place to read the secret from, not the secret"
+        )
+    if source == "env" and place.startswith("CHRONOS_"):
+        raise InputError(f"{place} starts with CHRONOS_, as only settings do; rename it")
+    return reference
+
+
 def checked_gate(topic: str) -> str:
     """`topic`, once it is one, or the name of all."""
     return topic if topic == TOPIC_ALL else checked_name(topic, "topic")

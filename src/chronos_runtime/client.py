@@ -38,6 +38,7 @@ from chronos_runtime.job import (
     State,
 )
 from chronos_runtime.payload import encode_payload
+from chronos_runtime.processors.wake_payload import builtin_rules
 from chronos_runtime.store import (
     CancelResult,
     Gate,
@@ -146,7 +147,7 @@ class Client:
             return handler.kind, handler
         if not isinstance(kind, str):
             raise UnknownKind("kind: a client without an app takes the kind's name, no function")
-        return checked_name(kind, "kind"), _NO_HANDLER
+        return checked_name(kind, "kind"), builtin_rules(kind) or _NO_HANDLER
 
     async def enqueue(
         self,

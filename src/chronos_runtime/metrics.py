@@ -167,6 +167,18 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self.wake_deliveries = Counter(
+            "chronos_wake_deliveries",
+            "Deliveries to URLs, by how they ended",
+            ["outcome"],
+            registry=registry,
+        )
+        self.wake_seconds = Histogram(
+            "chronos_wake_delivery_seconds",
+            "From the start of a delivery to its status, or to its failure",
+            buckets=PASS_BOUNDS,
+            registry=registry,
+        )
         self.connections = Gauge(
             "chronos_store_connections",
             "Database connections by lane, used and idle",

@@ -25,6 +25,8 @@ from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Outcome
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.processors.wake import Wake, wake_handler
+from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC
 from chronos_runtime.store import WorkerInfo
 from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.supervisor import Actor, Supervisor
@@ -44,7 +46,7 @@ class Runtime:
     ... async def ping(job, payload): ...
     >>> runtime = Runtime(app, Config())
     >>> runtime.topics
-    ['default']
+    ['chronos', 'default']
     """
 
     def __init__(self, app: Chronos, config: Config, *, worker: Worker | None = None) -> None:
@@ -52,8 +54,9 @@ class Runtime:
             raise ConfigError("the app has no handlers; register one with @app.handler(kind)")
         self.worker = worker or Worker()
         self.metrics = Metrics()
-        self.topics = config.topics or app.topics
-        self._app = app
+        self._wake = Wake(config.wake, self.metrics)
+        self._handlers = app.handlers | {WAKE_KIND: wake_handler(self._wake)}
+        self.topics = config.topics or sorted({*app.topics, WAKE_TOPIC})
         self._config = config
         self._store = PostgresStore(config.database, self.metrics.observe_statement)
         # Used on the heartbeater's thread and nowhere else: connections belong to a loop.
@@ -70,7 +73,7 @@ class Runtime:
         self._claimer = self._make_claimer()
         self._executor = Executor(
             config.executor,
-            app.handlers,
+            self._handlers,
             self.inflight,
             self.metrics,
             worker=self.worker.name,
@@ -123,7 +126,7 @@ class Runtime:
             os.getpid(),
             VERSION,
             list(self.topics),
-            sorted(self._app.handlers),
+            sorted(self._handlers),
         )
         return [
             self._claimer,
@@ -150,7 +153,7 @@ class Runtime:
             self.metrics,
             worker=self.worker,
             topics=self.topics,
-            kinds=sorted(self._app.handlers),
+            kinds=sorted(self._handlers),
             concurrency=config.executor.concurrency,
             topic_concurrency=config.executor.topic_concurrency,
             lease_s=config.heartbeater.lease_s,
@@ -205,7 +208,7 @@ class Runtime:
 
     def _prepare_metrics(self) -> None:
         """Let every series of this app begin at zero, and say how long each actor may sleep."""
-        for handler in self._app.handlers.values():
+        for handler in self._handlers.values():
             self.metrics.begin(handler.topic, handler.kind)
         config = self._config
         for actor, interval_s in {
@@ -244,4 +247,5 @@ class Runtime:
             await self._store.forget_worker(self.worker.id)
         except StoreError as error:
             _log.info("left without a goodbye: %s", error)
+        await self._wake.aclose()
         await self._store.close()
