@@ -210,9 +210,10 @@ class Zone:
 
     def walls(self, seconds: Array) -> Array:
         first, last = np.searchsorted(self._turns, seconds[[0, -1]], side="right")
-        if first == last:  # As on most days; asking about every second takes its time.
-            return seconds + self._offsets[first]
-        return seconds + self._offsets[np.searchsorted(self._turns, seconds, side="right")]
+        # On most days nothing turns, and asking about every second takes its time.
+        places = first if first == last else np.searchsorted(self._turns, seconds, side="right")
+        found: Array = seconds + self._offsets[places]
+        return found
 
 
 def fires(spec: Spec, zone: Zone, gap: str, fold: str, *, since: int, until: int) -> Array:

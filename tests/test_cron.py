@@ -160,31 +160,39 @@ def test_twenty_thousand_fires_around_every_turn_are_those_of_the_oracle() -> No
     assert sum(took_s) / len(took_s) < 0.01
 
 
-def test_every_fire_of_a_fortnight_comes_once_and_in_order() -> None:
+def forth(cron: Cron, since: int, until: int) -> list[int]:
+    found, instant = list[int](), datetime.fromtimestamp(since - 1, UTC)
+    while (following := cron.next_after(instant)) and following.timestamp() <= until:
+        found.append(int(following.timestamp()))
+        instant = following
+    return found
+
+
+def back(cron: Cron, since: int, until: int) -> list[int]:
+    found, instant = list[int](), datetime.fromtimestamp(until, UTC)
+    while (latest := cron.last_until(instant)) and latest.timestamp() >= since:
+        found.append(int(latest.timestamp()))
+        instant = latest - timedelta(microseconds=1)
+    return found
+
+
+@pytest.mark.slow
+def test_every_fire_of_a_week_with_a_turn_comes_once_and_in_order() -> None:
     maker = Maker(seed=2)
     for name in ["Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll", "Pacific/Apia"]:
         zone = cron_oracle.Zone(name, 2009, 2014)
         for turn in zone.turns[2:8]:
             wall = datetime.fromtimestamp(turn - 1, ZoneInfo(name))
-            spec_text = f"{maker.field(0, 59, 0, 0.0)} {maker.field(0, 23, wall.hour)} * * *"
-            since, until = turn - 7 * cron_oracle.DAY_S, turn + 7 * cron_oracle.DAY_S
+            expression = f"{maker.field(0, 59, 0, 0.0)} {maker.field(0, 23, wall.hour)} * * *"
+            spec = cron_oracle.parse(expression)
+            since, until = turn - 3 * cron_oracle.DAY_S, turn + 4 * cron_oracle.DAY_S
             for gap, fold in [("shift", "first"), ("skip", "both")]:
-                spec = cron_oracle.parse(spec_text)
-                expected = cron_oracle.fires(spec, zone, gap, fold, since=since, until=until)
-                data = {"kind": "cron", "expression": spec_text, "tz": name}
+                data = {"kind": "cron", "expression": expression, "tz": name}
                 cron = msgspec.convert(data | {"gap": gap, "fold": fold}, Cron)
-                forth, back = list[float](), list[float]()
-                at_second: datetime | None = datetime.fromtimestamp(since - 1, UTC)
-                while at_second := cron.next_after(at_second):
-                    if at_second.timestamp() > until:
-                        break
-                    forth.append(at_second.timestamp())
-                at_second = cron.last_until(datetime.fromtimestamp(until, UTC))
-                while at_second and at_second.timestamp() >= since:
-                    back.append(at_second.timestamp())
-                    at_second = cron.last_until(at_second - timedelta(microseconds=1))
-                assert forth == list(expected), f"{cron} {wall}"
-                assert back == forth[::-1], f"{cron} {wall}"
+                expected = cron_oracle.fires(spec, zone, gap, fold, since=since, until=until)
+                assert len(expected) > 0
+                assert forth(cron, since, until) == list(expected), f"{cron} {wall}"
+                assert back(cron, since, until) == list(expected)[::-1], f"{cron} {wall}"
 
 
 def test_from_any_instant_within_a_fold_the_next_fire_is_later_and_the_last_one_is_not() -> None:
