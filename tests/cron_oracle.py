@@ -23,8 +23,8 @@ START_S = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp())  # There is nothing 
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
-WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
+MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 NICKNAMES = {
     "@HOURLY": "0 * * * *",
     "@DAILY": "0 0 * * *",
@@ -120,27 +120,34 @@ def parse(expression: str) -> Spec:
     seconds, minutes, hours = field(texts[0], 0, 59), field(texts[1], 0, 59), field(texts[2], 0, 23)
     months = field(texts[4], 1, 12, MONTHS)
     step_s = 60 if seconds == {0} else 1
-    of_day = np.zeros(DAY_S, dtype=bool)
-    starts = [hour * 3600 + minute * 60 for hour in hours for minute in minutes]
-    of_day[np.add.outer(starts, sorted(seconds)).ravel()] = True
-    days = match_days(texts[3], texts[5]) & np.isin(DAYS["month"], list(months))
+    of_day = (
+        _among(hours, np.arange(24))[:, None, None]
+        & _among(minutes, np.arange(60))[:, None]
+        & _among(seconds, np.arange(60))
+    ).ravel()
+    days = match_days(texts[3], texts[5]) & _among(months, DAYS["month"])
     if not days.any():
         raise Refused(expression)
     return Spec(step_s, of_day, days, len(hours) < 24)
 
 
+def _among(values: set[int], column: Array) -> Array:
+    table = np.zeros(64, dtype=bool)
+    table[list(values)] = True
+    found: Array = table[column]
+    return found
+
+
 def match_days(day_text: str, weekday_text: str) -> Array:
-    nothing_said = ("*", "?", "*/1")
-    day, weekday = None, None
-    if day_text not in nothing_said:
-        day = match_month_days(day_text)
-    if weekday_text not in nothing_said:
-        weekday = match_weekdays(weekday_text)
-    if day is None and weekday is None:
-        return np.ones(len(DAYS["day"]), dtype=bool)
-    if day is None or weekday is None:
-        return weekday if day is None and weekday is not None else day  # type: ignore[return-value]
-    return day | weekday
+    said = [
+        match(text)
+        for match, text in [(match_month_days, day_text), (match_weekdays, weekday_text)]
+        if text not in ("*", "?", "*/1")
+    ]
+    found = np.full(len(DAYS["day"]), not said)
+    for each in said:
+        found |= each
+    return found
 
 
 def match_month_days(text: str) -> Array:
@@ -151,7 +158,7 @@ def match_month_days(text: str) -> Array:
         if item == "L":
             found |= DAYS["day"] == DAYS["length"]
         else:
-            found |= np.isin(DAYS["day"], list(field(item, 1, 31)))
+            found |= _among(field(item, 1, 31), DAYS["day"])
     return found
 
 
@@ -159,7 +166,7 @@ def match_weekdays(text: str) -> Array:
     items = text.split(",")
     single = ["#" in item or (item[:1] == "L" and len(item) > 1) for item in items]
     if not any(single):
-        return np.isin(DAYS["weekday"], list(field(text, 0, 6, WEEKDAYS)))
+        return _among(field(text, 0, 6, WEEKDAYS), DAYS["weekday"])
     if not all(single):
         raise Refused(text)
     found = np.zeros(len(DAYS["day"]), dtype=bool)
@@ -202,10 +209,14 @@ class Zone:
         return int(local.total_seconds())
 
     def walls(self, seconds: Array) -> Array:
-        return seconds + self._offsets[np.searchsorted(self._turns, seconds, side="right")]
+        first, last = np.searchsorted(self._turns, seconds[[0, -1]], side="right")
+        # On most days nothing turns, and asking about every second takes its time.
+        places = first if first == last else np.searchsorted(self._turns, seconds, side="right")
+        found: Array = seconds + self._offsets[places]
+        return found
 
 
-def fires(spec: Spec, zone: Zone, gap: str, fold: str, since: int, until: int) -> Array:
+def fires(spec: Spec, zone: Zone, gap: str, fold: str, *, since: int, until: int) -> Array:
     """Every second of UTC in [since, until] at which the expression fires."""
     step = spec.step_s
     seconds = np.arange((since - LOOK_BACK_S) // step * step, until + 1, step)
@@ -247,7 +258,7 @@ def _windows(spec: Spec, instant: int, *, is_forward: bool) -> Iterator[tuple[in
 
 def next_after(spec: Spec, zone: Zone, gap: str, fold: str, instant: int) -> int:
     for since, until in _windows(spec, instant, is_forward=True):
-        found = fires(spec, zone, gap, fold, max(since, instant + 1), until)
+        found = fires(spec, zone, gap, fold, since=max(since, instant + 1), until=until)
         if len(found):
             return int(found[0])
     raise AssertionError("the oracle has to look farther")
@@ -255,9 +266,10 @@ def next_after(spec: Spec, zone: Zone, gap: str, fold: str, instant: int) -> int
 
 def last_until(spec: Spec, zone: Zone, gap: str, fold: str, instant: int) -> int | None:
     for since, until in _windows(spec, instant, is_forward=False):
-        found = fires(spec, zone, gap, fold, max(since, START_S), min(until, instant))
-        if len(found):
-            return int(found[-1])
         if until < START_S:
             break
+        first, last = max(since, START_S), min(until, instant)
+        found = fires(spec, zone, gap, fold, since=first, until=last)
+        if len(found):
+            return int(found[-1])
     return None

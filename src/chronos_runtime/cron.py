@@ -33,7 +33,7 @@ Fold = Literal["first", "both"]
 Mark = Literal["", "gap", "fold"]
 
 CRON_LAST = datetime(9900, 1, 1, tzinfo=UTC)  # The calendar ends in 9999, and searches need room.
-SKIPS_MAX = 64  # One that only ever meets gaps, and skips them, has no next occurrence.
+SKIPS_MAX = 32  # One that only ever meets gaps, and skips them, has no next occurrence.
 CALENDARS_MAX = 4_096  # Each is a few kilobytes; making one takes as long as using it.
 
 _SECOND = timedelta(seconds=1)
@@ -71,7 +71,7 @@ write L for the last day of a month
         zone, calendar = ZoneInfo(self.tz), _calendar(self.expression)
         local = max(instant, RUN_AT_FIRST - _SECOND).astimezone(zone)
         wall = naive(local)
-        if (turn := turn_at(zone, wall)) and not turn.is_gap:
+        if turn := turn_at(zone, wall):  # A fold: no instant shows a time that does not exist.
             if found := self._rest_of_fold(turn, wall, is_second=local.fold == 1):
                 return found
             wall = turn.wall_end - _SECOND
@@ -92,10 +92,9 @@ write L for the last day of a month
         zone, calendar = ZoneInfo(self.tz), _calendar(self.expression)
         local = min(instant, CRON_LAST).astimezone(zone)
         wall = naive(local).replace(microsecond=0) + _SECOND
-        if (turn := turn_at(zone, naive(local))) and not turn.is_gap:
-            if found := self._fold_so_far(turn, wall, is_second=local.fold == 1):
-                return found
-            wall = turn.wall_start
+        turn = turn_at(zone, naive(local))
+        if turn and (found := self._fold_so_far(turn, wall, is_second=local.fold == 1)):
+            return found
         for _ in range(SKIPS_MAX):
             if wall.year < RUN_AT_FIRST.year:
                 break

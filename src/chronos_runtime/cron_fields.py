@@ -15,8 +15,8 @@ POSIX has it; `*`, `?` and `*/1` restrict nothing. `@hourly`, `@daily`, `@midnig
 `@monthly`, `@yearly` and `@annually` stand for themselves.
 
 Everything is spelled out here before croniter sees it, for what it makes of some expressions is
-no use: `5-5` is the whole hour, `15W` or `FRI#2` next to another day field loses that field, and
-`H` and `R` differ from process to process.
+no use: `5-5` is the whole hour, `15W` drops the weekdays next to it, `20 * FRI#2` is an error
+when it is looked for, and `H` and `R` differ from process to process.
 """
 
 import re
