@@ -22,6 +22,7 @@ from grafana.panels import (
     rate,
     stat,
 )
+from grafana.schedules import do_schedules_fire
 
 WAIT, RUN = "chronos_executor_wait_seconds", "chronos_executor_run_seconds"
 STATEMENT = "chronos_store_statement_seconds"
@@ -55,6 +56,7 @@ def overview() -> Json:
             "Is it late?": is_it_late(),
             "Is it failing?": is_it_failing(),
             "Is Postgres the reason?": is_it_postgres(),
+            "Do schedules fire?": do_schedules_fire(),
             "Do wakes arrive?": do_wakes_arrive(),
         },
         choices={"instance": "chronos_build_info", "topic": STARTED, "kind": STARTED},

@@ -17,7 +17,7 @@ OWNERS = (*ACTORS, "store", "wake", "build")
 # A name ends with what is counted or with a unit. Counters get `_total` on top when scraped.
 ENDS = re.compile(
     r"_(jobs|rows|seconds|ratio|state|connections|errors|restarts|rescans|blocks|notifications"
-    r"|partitions|deliveries)$"
+    r"|partitions|deliveries|occurrences|races|schedules|absences)$"
 )
 # What comes from a closed set, or is bounded by the surveyor. An id is neither.
 LABELS = {
@@ -30,6 +30,7 @@ LABELS = {
     "lane",
     "outcome",
     "statement",
+    "why",
     "le",
 }
 

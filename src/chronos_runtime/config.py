@@ -99,7 +99,7 @@ class WatchdogConfig(_Section, frozen=True, kw_only=True):
 
 
 class SchedulerConfig(_Section, frozen=True, kw_only=True):
-    """How due jobs become ready."""
+    """How due jobs become ready, and due schedules fire."""
 
     interval_s: Seconds = 1.0
     """The longest sleep without a listener."""
@@ -111,6 +111,11 @@ class SchedulerConfig(_Section, frozen=True, kw_only=True):
     """Between two passes, so that a stream of due jobs goes by the handful: at 100 a second, 40
     passes and not 170. No job is later for it than this."""
     batch_max: Count = 1_000
+    fire_pause_s: Seconds = 0.1
+    """Between two looks at the schedules: a stream of due jobs leads to ten a second, not fifty. No
+    fire is later for it than this."""
+    fire_batch_max: Count = 250
+    """fire_schedules looks each row's values up among all of its batch: keep that square small."""
 
 
 class ListenerConfig(_Section, frozen=True, kw_only=True):

@@ -53,5 +53,7 @@ def make_job(attempt: int = 1, id: UUID | None = None, seq: Any = itertools.coun
         None,
         b"",
         0.0,
+        None,
+        None,
         UUID(int=1),
     )

@@ -136,6 +136,8 @@ class Reporter:
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
             written = await self._store.finish_jobs(finishes)
+            if any(one.job.schedule_id for one in finishes):
+                self._scheduled()  # An occurrence may have waited for this fire to end.
             return [one.state if one.job.id in written else _UNMATCHED for one in finishes]
         returns = [one for one in outcomes if type(one) is Return]
         states = await self._store.return_jobs(returns)
