@@ -16,6 +16,7 @@ from grafana.panels import (
 
 LATE = "chronos_scheduler_fire_late_seconds"
 SKIPPED = "chronos_scheduler_skipped_occurrences_total"
+SYNCHRONISED = "chronos_scheduler_synchronised_schedules_total"
 BROKEN, ABSENCES = "chronos_scheduler_broken_schedules_total", "chronos_scheduler_absences_total"
 
 
@@ -63,5 +64,13 @@ def do_schedules_fire() -> list[Json]:
             query(events(BROKEN, HERE, window="10m"), "broken"),
             unit=COUNT,
             limits=[1],
+        ),
+        graph(
+            "Schedules of the code, at start",
+            "What became of the app's own schedules when processes started. Refused: one of that"
+            " name was made elsewhere and is left alone, so the code's never fires. Vanished: in"
+            " the database and no longer in the code of an app without a name.",
+            query(events(SYNCHRONISED, HERE, "outcome", window="10m"), "{{outcome}}"),
+            unit=COUNT,
         ),
     ]

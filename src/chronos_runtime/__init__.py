@@ -12,6 +12,7 @@ from chronos_runtime.errors import (
     JobNotFound,
     JobStateError,
     PayloadError,
+    ScheduleNotFound,
     StoreError,
     StoreUnavailable,
     TargetRefused,
@@ -19,6 +20,7 @@ from chronos_runtime.errors import (
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.runtime import Runtime
+from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
 from chronos_runtime.store.memory import MemoryStore
 
@@ -33,6 +35,7 @@ __all__ = [
     "Discard",
     "Enqueued",
     "Exponential",
+    "FireRecord",
     "Fixed",
     "InputError",
     "Job",
@@ -45,6 +48,8 @@ __all__ = [
     "PayloadError",
     "Retry",
     "Runtime",
+    "Schedule",
+    "ScheduleNotFound",
     "Snooze",
     "StoreError",
     "StoreUnavailable",

@@ -7,6 +7,7 @@
     │   ├── TargetRefused      a URL leads where nothing may be sent
     │   └── UnknownKind        nobody registered a handler under that kind
     ├── JobNotFound            no live job and no history has that id               exit 5
+    ├── ScheduleNotFound       no schedule and no alarm has that name               exit 5
     ├── JobStateError          the job is in a state that forbids the operation     exit 5
     ├── StoreError             the database refused a statement for good
     │   ├── StoreUnavailable   the database is away or busy: try again later        exit 4
@@ -61,6 +62,12 @@ class UnknownKind(InputError):
 
 class JobNotFound(ChronosError, LookupError):
     """Neither the live jobs nor the history know this id."""
+
+    exit_code = 5
+
+
+class ScheduleNotFound(ChronosError, LookupError):
+    """No schedule, or no alarm, has this name."""
 
     exit_code = 5
 

@@ -23,7 +23,7 @@ ALARM_ENDS: frozenset[Status] = frozenset({"fired", "failed", "cancelled"})
 """How an alarm ends. It is kept for audit then, and its name is free again."""
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What somebody decided about a schedule. Exactly one of `cron`, `interval_s`, `once_at`."""
 
     kind: str

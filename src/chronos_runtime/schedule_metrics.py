@@ -41,5 +41,11 @@ class ScheduleMetrics:
             "Schedules that are without a success for longer than they may",
             registry=registry,
         )
+        self.synchronised = Counter(
+            "chronos_scheduler_synchronised_schedules",
+            "Schedules of the app's code, by what became of them when this process started",
+            ["outcome"],
+            registry=registry,
+        )
         for why in ("overlap", "catch_up"):
             self.skips.labels(why)  # A rate needs two points: begin at zero.

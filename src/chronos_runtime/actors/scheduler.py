@@ -16,7 +16,7 @@ either fired or still due.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 
@@ -52,6 +52,7 @@ class Scheduler:
         nudge: Nudge,
         returned: Callable[[], None],
         hears: Callable[[], bool],
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -60,13 +61,17 @@ class Scheduler:
         self._nudge = nudge
         self._returned = returned
         self._hears = hears
+        self._prepare = prepare
         self._looked_at = -float("inf")
         """When the schedules were last looked at."""
         self._next_fire_s: float | None = 0.0
         """How long after that the next one is due; None: none is known."""
 
     async def run(self) -> None:
-        """Promote and fire for ever."""
+        """Promote and fire for ever; first of all, once, what is to be done before."""
+        if self._prepare is not None:
+            await self._prepare()
+            self._prepare = None
         while True:
             promotion = await self.promote_once()
             is_full = promotion.promoted >= self._config.batch_max
