@@ -5,7 +5,8 @@
 -- of, how many are absent, and one schedule a row (null: none is due).
 -- Locks nothing. Index: schedules_due, schedules_queued, schedules_expected, schedules_absent,
 -- jobs_schedule, then primary key. The
--- limit hides in a subselect, as in promote_jobs: what is not due costs nothing.
+-- limit hides in a subselect, as in promote_jobs: what is not due costs nothing. `not exists` would
+-- be joined with every fire there is.
 select clock.read_at, clock.next_due_s, clock.has_queued, clock.has_overdue, clock.absent,
     due.*
 from (
@@ -45,9 +46,11 @@ left join lateral (
             select queued.id
             from chronos.schedules as queued
             where queued.status = 'active' and not queued.paused and queued.queued_at is not null
-              and not exists (
-                  select from chronos.jobs as job where job.schedule_id = queued.id
-              )
+              and (
+                  select job.id from chronos.jobs as job
+                  where job.schedule_id = queued.id
+                  limit 1
+              ) is null
             order by queued.id
             limit (select $1::bigint)
         )

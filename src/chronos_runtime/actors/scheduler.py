@@ -31,6 +31,7 @@ from chronos_runtime.store import Promotion, Store
 
 _FIRES_MAX = 1_000  # Jobs that one statement inserts, unless one schedule alone has more.
 _ERROR_MAX = 500
+_NAMES_MAX = 5  # Schedules a log line names, of those it counts.
 
 # What evaluating a row of anybody's making can end with. InputError is a ValueError.
 _CANNOT_EVALUATE = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError)
@@ -140,26 +141,18 @@ class Scheduler:
         for one in firings:
             if result := fired.get(one.schedule.id):
                 self._note(one, result, due)
+        _tell_missed([one for one in firings if one.missed and one.schedule.id in fired])
         self._metrics.schedules.races.inc(len(firings) - len(fired))
         return len(fired)
 
     def _note(self, firing: Firing, fired: Fired, due: Due) -> None:
-        schedule = firing.schedule
+        metrics, schedule = self._metrics.schedules, firing.schedule
         if fired.occurrences:
             self._metrics.fired.add((schedule.topic, schedule.kind), len(fired.occurrences))
         for occurrence in fired.occurrences:
-            self._metrics.schedules.late.observe((due.read_at - occurrence).total_seconds())
-        self._metrics.schedules.skips.labels("overlap").inc(fired.skipped)
-        self._metrics.schedules.skips.labels("catch_up").inc(firing.missed)
-        if fired.skipped or firing.missed:
-            _log.warning(
-                "occurrences skipped",
-                extra={
-                    "schedule": schedule.name,
-                    "overlap": fired.skipped,
-                    "missed": firing.missed,
-                },
-            )
+            metrics.late.observe((due.read_at - occurrence).total_seconds())
+        metrics.skips.labels("overlap").inc(fired.skipped)
+        metrics.skips.labels("catch_up").inc(firing.missed)
 
     async def _break(self, troubles: list[tuple[Schedule, str]]) -> None:
         if not troubles:
@@ -198,6 +191,19 @@ class Scheduler:
             wait_s = max(self._next_fire_s + 0.001, self._config.fire_pause_s)
             dues.append(self._looked_at + wait_s - anyio.current_time())
         return max(min(dues) - self._config.pause_s, 0.0)
+
+
+def _tell_missed(firings: list[Firing]) -> None:
+    """One line for a batch: after an outage, every schedule there is has missed something."""
+    if firings:
+        _log.warning(
+            "occurrences missed: nobody was there to fire them",
+            extra={
+                "schedules": len(firings),
+                "missed": sum(one.missed for one in firings),
+                "among": ", ".join(one.schedule.name for one in firings[:_NAMES_MAX]),
+            },
+        )
 
 
 def _batches(firings: list[Firing]) -> Iterator[list[Firing]]:
