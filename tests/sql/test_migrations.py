@@ -247,5 +247,5 @@ async def test_a_database_with_jobs_in_it_gets_schedules_without_being_rewritten
         one.number for one in known_migrations()[1:]
     ]
     assert await empty.fetchval(where) == before
-    row = await empty.fetchrow("select schedule_id, occurrence from chronos.all_jobs")
+    [row] = await empty.fetch("select schedule_id, occurrence from chronos.all_jobs")
     assert tuple(row) == (None, None)

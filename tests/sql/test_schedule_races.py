@@ -119,6 +119,16 @@ async def test_an_edit_under_way_is_not_waited_for_and_wins(
     assert await jobs(connection) == 0
 
 
+@pytest.mark.parametrize("change", ["paused = true", "status = 'finished', next_run_at = null"])
+async def test_a_change_by_sql_wins_too(
+    pair: tuple[Firer, Firer], store: PostgresStore, connection: Connection, change: str
+) -> None:
+    read, at = await make_due(store)
+    await connection.execute(f"update chronos.schedules set {change}")
+    assert await pair[0].fire(read, at) == []
+    assert await jobs(connection) == 0
+
+
 async def test_a_schedule_removed_and_made_again_is_another_one(
     pair: tuple[Firer, Firer], store: PostgresStore, connection: Connection
 ) -> None:

@@ -108,9 +108,10 @@ class Scheduler:
             for batch in _batches(firings):
                 won += await self._fire(batch, due)
             rows(won)
-        self._next_fire_s = self._config.interval_s if due.has_queued else due.next_due_s
-        if due.has_queued and due.next_due_s is not None:
-            self._next_fire_s = min(due.next_due_s, self._config.interval_s)
+        waits = [] if due.next_due_s is None else [due.next_due_s]
+        if due.has_queued:
+            waits.append(self._config.interval_s)
+        self._next_fire_s = min(waits, default=None)
         # What nobody could fire just now is locked by somebody who does.
         return won > 0 and len(due.schedules) >= self._config.fire_batch_max
 
