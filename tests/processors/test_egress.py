@@ -134,8 +134,15 @@ def test_what_is_no_text_or_too_long_is_refused(url: Any) -> None:
         Target.of(url, "hook")
 
 
+@pytest.mark.parametrize("user", ["canary", "ada:canary", ":canary", "canary:"])
+def test_a_user_name_is_refused_as_one_and_not_repeated(user: str) -> None:
+    with pytest.raises(InputError, match=r"^url: holds a user name or password") as caught:
+        checked_url(f"https://{user}@example.org/", allowing())
+    assert "canary" not in str(caught.value)
+
+
 def test_a_refusal_never_repeats_what_may_be_a_token() -> None:
-    for url in ("https://ada:canary@example.org/", "ftp://example.org/canary", "https://7/?canary"):
+    for url in ("https://example.org/#canary", "ftp://example.org/canary", "https://7/?canary"):
         with pytest.raises(InputError) as caught:
             checked_url(url, allowing())
         assert "canary" not in str(caught.value)
