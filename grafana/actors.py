@@ -60,7 +60,10 @@ ACTORS = {
         "reaps expired leases", "jobs reaped", 15, "Others reap; if all are late, nobody does."
     ),
     "scheduler": Actor(
-        "promotes due jobs", "jobs promoted", 15, "Others promote; if all are late, due jobs wait."
+        "promotes due jobs and fires due schedules",
+        "jobs promoted, schedules fired",
+        15,
+        "Others do it; if all are late, due jobs and schedules wait.",
     ),
     "listener": Actor(
         "hears notifications",

@@ -22,9 +22,11 @@ from grafana.panels import (
     rate,
     stat,
 )
+from grafana.schedules import do_schedules_fire
 
 WAIT, RUN = "chronos_executor_wait_seconds", "chronos_executor_run_seconds"
 STATEMENT = "chronos_store_statement_seconds"
+WAKES, WAKE = "chronos_wake_deliveries_total", "chronos_wake_delivery_seconds"
 FAILED, DEAD = "chronos_reporter_failed_jobs_total", "chronos_reporter_dead_jobs_total"
 STARTED = "chronos_executor_started_jobs_total"
 SUCCEEDED = "chronos_reporter_succeeded_jobs_total"
@@ -54,6 +56,8 @@ def overview() -> Json:
             "Is it late?": is_it_late(),
             "Is it failing?": is_it_failing(),
             "Is Postgres the reason?": is_it_postgres(),
+            "Do schedules fire?": do_schedules_fire(),
+            "Do wakes arrive?": do_wakes_arrive(),
         },
         choices={"instance": "chronos_build_info", "topic": STARTED, "kind": STARTED},
     )
@@ -367,5 +371,39 @@ def is_it_postgres() -> list[Json]:
             query(f"chronos_listener_up_state{{{HERE}}}", "{{instance}}"),
             unit=COUNT,
             highest=1,
+        ),
+    ]
+
+
+def do_wakes_arrive() -> list[Json]:
+    """What `chronos.wake` posts to URLs, and what the receivers answer."""
+    failing = 'outcome!~"succeeded|deferred"'
+    return [
+        graph(
+            "Wakes by outcome",
+            "Deliveries to URLs per second. Deferred: a host had `wake.per_host` deliveries"
+            " standing at it, and the wake waits without losing an attempt. Only deferred grows:"
+            " that receiver is too slow for what it is sent.",
+            query(rate(WAKES, HERE, "outcome"), "{{outcome}}"),
+            unit=RATE,
+        ),
+        graph(
+            "Wakes that failed",
+            "Within ten minutes, by why; the log has 'wake not delivered' with the host. Refused:"
+            " the URL leads inside; if it may, list it in `wake.allow`. Unsigned: a payload names"
+            " a secret that `wake.secrets` does not have. Timeout, unreachable, server_error: the"
+            " receiver.",
+            query(events(WAKES, f"{HERE}, {failing}", "outcome", window="10m"), "{{outcome}}"),
+            unit=COUNT,
+            limits=[1],
+        ),
+        graph(
+            "Time to an answer",
+            "From the start of a delivery to its answer or failure. p99 at `wake.timeout_s`: some"
+            " receivers do not answer at all.",
+            query(quantile(0.5, WAKE, HERE), "p50"),
+            query(quantile(0.99, WAKE, HERE), "p99"),
+            unit=SECONDS,
+            limits=[5, 15],
         ),
     ]

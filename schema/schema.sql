@@ -42,6 +42,16 @@ begin
 end
 $_$;
 
+CREATE FUNCTION chronos.has_live_fire(schedule_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    return exists (
+        select from chronos.jobs as job where job.schedule_id = has_live_fire.schedule_id
+    );
+end
+$$;
+
 CREATE FUNCTION chronos.make_history_partition(day date) RETURNS boolean
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
@@ -80,6 +90,82 @@ exception
 end
 $$;
 
+CREATE FUNCTION chronos.note_fires(ids uuid[], occurrences timestamp with time zone[], outcomes text[], errors jsonb[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    noted_ids uuid[];
+    first_outcomes text[];
+    last_outcomes text[];
+    last_errors text[];
+    successes boolean[];
+    failures bigint[];  -- Since the last success among these, or in all.
+begin
+    select
+        array_agg(noted.id order by noted.id),
+        array_agg(noted.first_outcome order by noted.id),
+        array_agg(noted.last_outcome order by noted.id),
+        array_agg(noted.last_error order by noted.id),
+        array_agg(noted.has_success order by noted.id),
+        array_agg(noted.failures order by noted.id)
+    into noted_ids, first_outcomes, last_outcomes, last_errors, successes, failures
+    from (
+        select
+            fire.id,
+            (array_agg(fire.outcome order by fire.occurrence))[1] as first_outcome,
+            (array_agg(fire.outcome order by fire.occurrence desc))[1] as last_outcome,
+            (array_agg(fire.error order by fire.occurrence desc)
+                filter (where fire.error is not null))[1] as last_error,
+            bool_or(fire.outcome = 'succeeded') as has_success,
+            count(*) filter (where fire.outcome = 'dead' and fire.is_after_success) as failures
+        from (
+            select
+                given.id, given.occurrence, given.outcome,
+                case when given.outcome <> 'succeeded' then nullif(left(concat_ws(
+                    ': ', given.error ->> 'type', given.error ->> 'message'
+                ), 500), '') end as error,
+                coalesce(given.occurrence > max(given.occurrence)
+                    filter (where given.outcome = 'succeeded')
+                    over (partition by given.id), true) as is_after_success
+            from unnest(ids, occurrences, outcomes, errors)
+                as given (id, occurrence, outcome, error)
+        ) as fire
+        group by fire.id
+    ) as noted;
+    perform from chronos.schedules where id = any (noted_ids) order by id for update;
+    update chronos.schedules as schedule
+    set (
+            last_outcome, last_ended_at, last_error, last_success_at, consecutive_failures,
+            is_absent, absent_at, status, updated_at
+        ) = (
+            select
+                last_outcomes[place], now(), coalesce(last_errors[place], schedule.last_error),
+                case when successes[place] then now() else schedule.last_success_at end,
+                case when successes[place] then 0 else schedule.consecutive_failures end
+                    + failures[place],
+                schedule.is_absent and not successes[place],
+                case
+                    when successes[place]
+                        then now() + make_interval(secs => schedule.expect_success_within_s)
+                    else schedule.absent_at
+                end,
+                case
+                    when not schedule.is_alarm or schedule.status <> 'active'
+                        or schedule.next_run_at is not null or schedule.queued_at is not null
+                        then schedule.status
+                    when schedule.once_at is null or first_outcomes[place] = 'succeeded'
+                        then 'fired'
+                    when first_outcomes[place] = 'dead' then 'failed'
+                    else 'cancelled'
+                end,
+                now()
+            from (select width_bucket(schedule.id, noted_ids) as place) as found
+        )
+    where schedule.id = any (noted_ids);
+    return cardinality(noted_ids);
+end
+$$;
+
 CREATE FUNCTION chronos.push_error(errors jsonb, error jsonb) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN (error IS NULL) THEN errors WHEN (jsonb_array_length(COALESCE(errors, '[]'::jsonb)) >= 10) THEN ((errors - 0) || jsonb_build_array((error || jsonb_build_object('at', now())))) ELSE (COALESCE(errors, '[]'::jsonb) || jsonb_build_array((error || jsonb_build_object('at', now())))) END;
@@ -90,6 +176,14 @@ CREATE FUNCTION chronos.wake(channel text, topics text[]) RETURNS bigint
     select count(pg_notify(channel, woken.topic))
     from (select distinct unnest(topics) as topic) as woken
     where exists (select from chronos.idle_marks as mark where mark.topic = woken.topic)
+$$;
+
+CREATE FUNCTION chronos.wake_schedulers(due_at timestamp with time zone) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    select count(pg_notify('chronos_due', ''))
+    where due_at < now() + interval '15 seconds'
+      and exists (select from chronos.idle_marks)
 $$;
 
 CREATE TABLE chronos.job_history (
@@ -110,6 +204,8 @@ CREATE TABLE chronos.job_history (
     payload jsonb NOT NULL,
     errors jsonb,
     result jsonb,
+    schedule_id uuid,
+    occurrence timestamp with time zone,
     CONSTRAINT job_history_state_is_final CHECK ((state = ANY (ARRAY['succeeded'::chronos.job_state, 'dead'::chronos.job_state, 'cancelled'::chronos.job_state])))
 )
 PARTITION BY RANGE (finished_at);
@@ -132,6 +228,8 @@ CREATE TABLE chronos.jobs (
     unique_key text,
     payload jsonb DEFAULT 'null'::jsonb NOT NULL,
     errors jsonb,
+    schedule_id uuid,
+    occurrence timestamp with time zone,
     CONSTRAINT jobs_attempt_in_range CHECK ((((attempt >= 0) AND (attempt <= 1000000)) AND ((max_attempts >= 1) AND (max_attempts <= 1000000)))),
     CONSTRAINT jobs_errors_is_array CHECK ((jsonb_typeof(errors) = 'array'::text)),
     CONSTRAINT jobs_names_fit CHECK ((((octet_length(topic) >= 1) AND (octet_length(topic) <= 200)) AND (topic <> '*'::text) AND ((octet_length(kind) >= 1) AND (octet_length(kind) <= 200)) AND ((octet_length(unique_key) >= 1) AND (octet_length(unique_key) <= 1000)))),
@@ -162,7 +260,9 @@ CREATE VIEW chronos.all_jobs AS
     jobs.lease_until,
     jobs.cancel_requested,
     NULL::timestamp with time zone AS finished_at,
-    NULL::real AS run_s
+    NULL::real AS run_s,
+    jobs.schedule_id,
+    jobs.occurrence
    FROM chronos.jobs
 UNION ALL
  SELECT job_history.id,
@@ -183,7 +283,9 @@ UNION ALL
     NULL::timestamp with time zone AS lease_until,
     false AS cancel_requested,
     job_history.finished_at,
-    job_history.run_s
+    job_history.run_s,
+    job_history.schedule_id,
+    job_history.occurrence
    FROM chronos.job_history;
 
 CREATE TABLE chronos.idle_marks (
@@ -210,6 +312,8 @@ CREATE TABLE chronos.job_history_default (
     payload jsonb CONSTRAINT job_history_payload_not_null NOT NULL,
     errors jsonb,
     result jsonb,
+    schedule_id uuid,
+    occurrence timestamp with time zone,
     CONSTRAINT job_history_state_is_final CHECK ((state = ANY (ARRAY['succeeded'::chronos.job_state, 'dead'::chronos.job_state, 'cancelled'::chronos.job_state])))
 );
 
@@ -229,6 +333,69 @@ CREATE TABLE chronos.migrations (
 );
 
 COMMENT ON TABLE chronos.migrations IS 'One row per migration applied; the highest number is the schema version.';
+
+CREATE TABLE chronos.schedules (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    is_alarm boolean DEFAULT false NOT NULL,
+    origin text,
+    digest text,
+    cron text,
+    interval_s double precision,
+    once_at timestamp with time zone,
+    anchor_at timestamp with time zone,
+    tz text DEFAULT 'UTC'::text NOT NULL,
+    gap text DEFAULT 'shift'::text NOT NULL,
+    fold text DEFAULT 'first'::text NOT NULL,
+    starts_at timestamp with time zone,
+    ends_at timestamp with time zone,
+    jitter_s double precision DEFAULT 0 NOT NULL,
+    catch_up text DEFAULT 'one'::text NOT NULL,
+    catch_up_max integer DEFAULT 100 NOT NULL,
+    late_s double precision DEFAULT 60 NOT NULL,
+    overlap text DEFAULT 'allow'::text NOT NULL,
+    kind text NOT NULL,
+    topic text DEFAULT 'default'::text NOT NULL,
+    priority smallint DEFAULT 5 NOT NULL,
+    max_attempts integer DEFAULT 5 NOT NULL,
+    timeout_s real,
+    payload jsonb DEFAULT 'null'::jsonb NOT NULL,
+    expect_success_within_s double precision,
+    expect_url text,
+    paused boolean DEFAULT false NOT NULL,
+    status text DEFAULT 'active'::text NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    next_run_at timestamp with time zone,
+    queued_at timestamp with time zone,
+    broken_error text,
+    skipped bigint DEFAULT 0 NOT NULL,
+    last_occurrence timestamp with time zone,
+    last_fire_at timestamp with time zone,
+    last_job_id uuid,
+    last_outcome text,
+    last_error text,
+    last_ended_at timestamp with time zone,
+    last_success_at timestamp with time zone,
+    consecutive_failures integer DEFAULT 0 NOT NULL,
+    absent_at timestamp with time zone,
+    is_absent boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT schedules_anchor_has_interval CHECK (((anchor_at IS NULL) OR (interval_s IS NOT NULL))),
+    CONSTRAINT schedules_attempts_in_range CHECK (((max_attempts >= 1) AND (max_attempts <= 1000000))),
+    CONSTRAINT schedules_bounds_hold CHECK (((jitter_s >= (0)::double precision) AND (jitter_s < 'Infinity'::double precision) AND (late_s >= (0)::double precision) AND (late_s < 'Infinity'::double precision) AND ((catch_up_max >= 1) AND (catch_up_max <= 1000)) AND (starts_at <= ends_at) AND (expect_success_within_s > (0)::double precision) AND (expect_success_within_s < 'Infinity'::double precision))),
+    CONSTRAINT schedules_broken_says_why CHECK (((status = 'broken'::text) = (broken_error IS NOT NULL))),
+    CONSTRAINT schedules_cursor_is_finite CHECK (((next_run_at >= '2000-01-01 00:00:00+00'::timestamp with time zone) AND (next_run_at <= '9999-01-01 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedules_ended_is_at_rest CHECK (((status = 'active'::text) OR ((next_run_at IS NULL) AND (queued_at IS NULL)))),
+    CONSTRAINT schedules_has_one_timing CHECK ((num_nonnulls(cron, interval_s, once_at) = 1)),
+    CONSTRAINT schedules_interval_is_positive CHECK (((interval_s > (0)::double precision) AND (interval_s < 'Infinity'::double precision))),
+    CONSTRAINT schedules_names_fit CHECK ((((octet_length(name) >= 1) AND (octet_length(name) <= 200)) AND ((octet_length(origin) >= 1) AND (octet_length(origin) <= 200)) AND ((octet_length(topic) >= 1) AND (octet_length(topic) <= 200)) AND (topic <> '*'::text) AND ((octet_length(kind) >= 1) AND (octet_length(kind) <= 200)))),
+    CONSTRAINT schedules_priority_in_range CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT schedules_rules_are_known CHECK (((gap = ANY (ARRAY['shift'::text, 'skip'::text])) AND (fold = ANY (ARRAY['first'::text, 'both'::text])) AND (catch_up = ANY (ARRAY['one'::text, 'all'::text, 'none'::text])) AND (overlap = ANY (ARRAY['allow'::text, 'skip'::text, 'queue'::text])))),
+    CONSTRAINT schedules_status_is_known CHECK (((status = ANY (ARRAY['active'::text, 'broken'::text])) OR ((status = 'finished'::text) AND (NOT is_alarm)) OR ((status = ANY (ARRAY['fired'::text, 'failed'::text, 'cancelled'::text])) AND is_alarm))),
+    CONSTRAINT schedules_timeout_is_positive CHECK (((timeout_s > (0)::double precision) AND (timeout_s < 'Infinity'::real)))
+)
+WITH (fillfactor='70');
 
 CREATE TABLE chronos.topics (
     name text NOT NULL,
@@ -261,6 +428,9 @@ ALTER TABLE ONLY chronos.jobs
 ALTER TABLE ONLY chronos.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY chronos.schedules
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY chronos.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
 
@@ -275,14 +445,38 @@ CREATE INDEX job_history_not_succeeded ON ONLY chronos.job_history USING btree (
 
 CREATE INDEX job_history_default_id_idx1 ON chronos.job_history_default USING btree (id) WHERE (state <> 'succeeded'::chronos.job_state);
 
+CREATE INDEX job_history_schedule ON ONLY chronos.job_history USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
+CREATE INDEX job_history_default_schedule_id_finished_at_idx ON chronos.job_history_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
 CREATE INDEX jobs_ready ON chronos.jobs USING btree (topic, priority, seq) WHERE (state = 'ready'::chronos.job_state);
 
 CREATE INDEX jobs_running ON chronos.jobs USING btree (id) WHERE (state = 'running'::chronos.job_state);
+
+CREATE INDEX jobs_schedule ON chronos.jobs USING btree (schedule_id) WHERE (schedule_id IS NOT NULL);
 
 CREATE INDEX jobs_scheduled ON chronos.jobs USING btree (run_at) WHERE (state = 'scheduled'::chronos.job_state);
 
 CREATE UNIQUE INDEX jobs_unique_key ON chronos.jobs USING btree (unique_key) WHERE (unique_key IS NOT NULL);
 
+CREATE INDEX schedules_absent ON chronos.schedules USING btree (id) WHERE is_absent;
+
+CREATE INDEX schedules_due ON chronos.schedules USING btree (next_run_at) WHERE ((status = 'active'::text) AND (NOT paused) AND (next_run_at IS NOT NULL));
+
+CREATE INDEX schedules_ended ON chronos.schedules USING btree (id) WHERE ((status <> ALL (ARRAY['active'::text, 'broken'::text])) AND (origin IS NULL));
+
+CREATE INDEX schedules_expected ON chronos.schedules USING btree (absent_at) WHERE ((status = 'active'::text) AND (NOT paused) AND (NOT is_absent) AND (absent_at IS NOT NULL));
+
+CREATE UNIQUE INDEX schedules_living_name ON chronos.schedules USING btree (name) WHERE (status <> ALL (ARRAY['fired'::text, 'failed'::text, 'cancelled'::text]));
+
+CREATE INDEX schedules_name ON chronos.schedules USING btree (name, id);
+
+CREATE INDEX schedules_origin ON chronos.schedules USING btree (origin) WHERE (origin IS NOT NULL);
+
+CREATE INDEX schedules_queued ON chronos.schedules USING btree (id) WHERE ((status = 'active'::text) AND (NOT paused) AND (queued_at IS NOT NULL));
+
 ALTER INDEX chronos.job_history_id ATTACH PARTITION chronos.job_history_default_id_idx;
 
 ALTER INDEX chronos.job_history_not_succeeded ATTACH PARTITION chronos.job_history_default_id_idx1;
+
+ALTER INDEX chronos.job_history_schedule ATTACH PARTITION chronos.job_history_default_schedule_id_finished_at_idx;

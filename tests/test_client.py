@@ -209,6 +209,9 @@ async def test_what_cannot_be_a_job_is_refused_before_anything_is_written(
 
 
 class Nothing(MemoryStore):
+    def __init__(self) -> None:
+        pass  # Even making a store asks it for its parts.
+
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"{name} was asked of the store")
 

@@ -56,6 +56,9 @@ def test_every_kind_of_setting_is_tested_below() -> None:
         ("database", "data_dir"),
         ("executor", "topic_concurrency"),
         ("exporter", "host"),
+        ("wake", "allow"),  # In tests/processors/test_egress.py.
+        ("wake", "ports"),
+        ("wake", "secrets"),
     }
 
 
@@ -153,10 +156,33 @@ def test_an_idle_claimer_does_not_poll_more_often_than_a_busy_one() -> None:
     Config.of({"claimer": {"poll_s": 5.0, "idle_poll_s": 5.0}})
 
 
+@pytest.mark.parametrize(
+    ("secrets", "trouble"),
+    [
+        ({"billing": "whsec_c2VjcmV0LWNhbmFyeQ=="}, "env:NAME or file:/path"),
+        ({"billing": ["env:NEW", "whsec_c2VjcmV0LWNhbmFyeQ=="]}, "env:NAME or file:/path"),
+        ({"billing": "env:"}, "env:NAME or file:/path"),
+        ({"billing": "env:CHRONOS_BILLING"}, "rename it"),
+        ({"billing": []}, "has no secret"),
+        ({"billing": 7}, "Expected `str | array`"),
+    ],
+)
+def test_a_secret_is_named_by_its_place_and_never_repeated(secrets: Any, trouble: str) -> None:
+    text = refusal({"wake": {"secrets": secrets}})
+    assert text.startswith("wake.secrets")
+    assert trouble in text
+    assert "c2VjcmV0" not in text
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_536, "443", None])
+def test_a_port_is_one(port: Any) -> None:
+    assert refusal({"wake": {"ports": [443, port]}}).startswith("wake.ports[")
+
+
 def test_settings_that_are_all_text_are_read_as_what_they_mean() -> None:
     tree: dict[str, Any] = {"topics": ["mail"]}
     for section, field, value in FIELDS:
-        text = value if isinstance(value, dict) else str(value).lower()
+        text = value if isinstance(value, dict | list) else str(value).lower()
         tree.setdefault(section, {})[field] = text
     assert Config.of(tree, is_text=True) == Config(topics=["mail"])
 

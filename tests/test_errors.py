@@ -74,5 +74,5 @@ def test_errors_are_also_what_python_calls_them() -> None:
 
 
 def test_what_a_client_can_raise_is_public() -> None:
-    operational = {"CrashLoop", "SchemaOutdated", "SchemaTooNew"}
+    operational = {"CrashLoop", "DeliveryFailed", "SchemaOutdated", "SchemaTooNew"}
     assert set(CLASSES) - operational <= set(chronos_runtime.__all__)

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from uuid import RFC_4122, UUID
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chronos_runtime.ids import JobIds, Worker, new_job_id, new_job_ids
+from chronos_runtime.ids import JobIds, Worker, fire_id, new_job_id, new_job_ids
 from chronos_runtime.store.migrations import Connection
 
 # How long an example takes says more about the machine's load than about the code.
@@ -122,6 +123,20 @@ def test_threads_that_share_a_mint_never_get_the_same_id() -> None:
 
 def test_no_ids_are_an_empty_list() -> None:
     assert new_job_ids(0) == []
+
+
+def test_the_id_of_a_fire_is_of_its_schedule_and_its_instant_alone() -> None:
+    occurrence = datetime(2026, 3, 29, 1, tzinfo=UTC)
+    id = fire_id(UUID(int=1), occurrence)
+    assert (id.version, id.variant) == (5, RFC_4122)
+    assert id == fire_id(UUID(int=1), occurrence.astimezone(timezone(timedelta(hours=2))))
+    others = {
+        fire_id(UUID(int=schedule), occurrence + timedelta(microseconds=late))
+        for schedule in range(1, 11)
+        for late in range(100)
+    }
+    assert len(others) == 1_000
+    assert id in others
 
 
 def test_a_workers_tokens_ascend_between_its_id_and_its_last_token() -> None:

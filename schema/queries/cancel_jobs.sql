@@ -1,6 +1,7 @@
 -- Cancels jobs: one that waits ends at once, a running one is asked to stop. $1 ids
 -- Returns id and the state it was found in (no row: no live job has that id).
--- Locks: the given rows, in id order, waiting for whoever holds them. Index: primary key.
+-- Locks: the given rows, in id order, waiting for whoever holds them; then the
+-- schedules of fires that end here. Index: primary key.
 with found as materialized (
     select job.*
     from chronos.jobs as job
@@ -21,12 +22,21 @@ removed as (
 ended as (
     insert into chronos.job_history (
         id, run_at, enqueued_at, state, attempt, max_attempts, timeout_s, priority, topic,
-        kind, unique_key, payload, errors
+        kind, unique_key, payload, errors, schedule_id, occurrence
     )
     select
         id, run_at, enqueued_at, 'cancelled', attempt, max_attempts, timeout_s, priority, topic,
-        kind, unique_key, payload, errors
+        kind, unique_key, payload, errors, schedule_id, occurrence
     from found
     where state <> 'running'
+),
+noted as materialized (
+    select chronos.note_fires(
+        array_agg(schedule_id), array_agg(occurrence), array_agg('cancelled'::text),
+        array_agg(errors -> -1)
+    )
+    from found
+    where state <> 'running' and schedule_id is not null
+    having count(*) > 0
 )
-select found.id, found.state::text as state from found
+select found.id, found.state::text as state from found left join noted on true

@@ -40,4 +40,5 @@ where job.id = any (array(
 returning
     job.id, job.seq, job.topic, job.kind, job.priority, job.attempt, job.max_attempts,
     job.timeout_s, job.payload,
-    date_part('epoch', now() - job.run_at) as wait_s  -- extract() goes through numeric: 0.5 µs a job.
+    date_part('epoch', now() - job.run_at) as wait_s,  -- extract() goes through numeric: 0.5 µs a job.
+    job.schedule_id, job.occurrence

@@ -7,7 +7,8 @@
 -- by its place among the ids, a binary search (width_bucket): a join of the rows with the given
 -- would need them locked first, or the planner may turn it round (measured: 11 µs a job, not 6).
 -- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel:
--- Postgres follows a row that was updated after the snapshot and looks at the token again.
+-- Postgres follows a row that was updated after the snapshot and looks at the token again. Then
+-- the schedules of what was a fire (chronos.note_fires, not called when nothing was).
 -- Index: primary key. No `state = 'running'` here: the token implies it, and naming it lets the
 -- planner walk the running index, full of dead entries (measured: 6,200 jobs/s, not 28,000).
 with removed as (
@@ -21,15 +22,27 @@ with removed as (
 moved as (
     insert into chronos.job_history (
         id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s, run_s,
-        priority, topic, kind, unique_key, payload, errors, result
+        priority, topic, kind, unique_key, payload, errors, result, schedule_id, occurrence
     )
     select
         id, lease_token, run_at, enqueued_at,
         coalesce(($5::text[])[place], 'succeeded')::chronos.job_state, attempt, max_attempts,
         timeout_s, ($4::real[])[place], priority, topic, kind, unique_key, payload,
-        chronos.push_error(errors, ($7::jsonb[])[place]), ($6::jsonb[])[place]
+        chronos.push_error(errors, ($7::jsonb[])[place]), ($6::jsonb[])[place], schedule_id,
+        occurrence
     from removed
     returning id
+),
+noted as materialized (
+    select chronos.note_fires(
+        array_agg(schedule_id), array_agg(occurrence),
+        array_agg(coalesce(($5::text[])[place], 'succeeded')),
+        array_agg(coalesce(($7::jsonb[])[place], errors -> -1))
+    )
+    from removed
+    where schedule_id is not null
+    having count(*) > 0
 )
-select case when count(*) < cardinality($1) then coalesce(array_agg(moved.id), '{}') end as moved
+select case when count(*) < cardinality($1) then coalesce(array_agg(moved.id), '{}') end as moved,
+    (select count(*) from noted) as noted
 from moved

@@ -10,7 +10,7 @@
 select
     id, state::text as state, topic, kind, priority, attempt, max_attempts, timeout_s,
     unique_key, payload, result, errors, run_at, enqueued_at, lease_token, lease_until,
-    cancel_requested, finished_at, run_s
+    cancel_requested, finished_at, run_s, schedule_id, occurrence
 from chronos.all_jobs
 where id = any (array(
     (

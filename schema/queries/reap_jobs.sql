@@ -4,11 +4,13 @@
 --   $3 only ids after this one · $4 at most this many
 -- Fenced by its own predicate under the row lock: a job that finished meanwhile is not touched,
 -- one just extended is not either. Any number of processes may reap at once: locked rows are
--- skipped. Index: jobs_running, in id order, so that a caller can step over a row that fails.
+-- skipped; the schedules of fires that end here are waited for. Index: jobs_running, in id order, so
+-- that a caller can step over a row that fails.
 with expired as materialized (
     select
         job.id, job.lease_token, job.run_at, job.enqueued_at, job.attempt, job.max_attempts,
         job.timeout_s, job.priority, job.topic, job.kind, job.unique_key, job.payload,
+        job.schedule_id, job.occurrence,
         chronos.push_error(job.errors, jsonb_build_object(
             'type', 'LeaseExpired', 'message', 'worker lease expired', 'attempt', job.attempt,
             'worker', left(job.lease_token::text, 18)
@@ -33,11 +35,12 @@ removed as (
 ended as (
     insert into chronos.job_history (
         id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s,
-        priority, topic, kind, unique_key, payload, errors
+        priority, topic, kind, unique_key, payload, errors, schedule_id, occurrence
     )
     select
         id, lease_token, run_at, enqueued_at, next_state::chronos.job_state, attempt,
-        max_attempts, timeout_s, priority, topic, kind, unique_key, payload, errors
+        max_attempts, timeout_s, priority, topic, kind, unique_key, payload, errors,
+        schedule_id, occurrence
     from expired
     where next_state <> 'ready'
 ),
@@ -49,11 +52,20 @@ revived as (
         errors = (select expired.errors from expired where expired.id = job.id)
     where job.id = any (array(select expired.id from expired where expired.next_state = 'ready'))
 ),
+noted as materialized (
+    select chronos.note_fires(
+        array_agg(schedule_id), array_agg(occurrence), array_agg(next_state),
+        array_agg(errors -> -1)
+    )
+    from expired
+    where next_state <> 'ready' and schedule_id is not null
+    having count(*) > 0
+),
 woken as materialized (
     select chronos.wake('chronos_returned', array(
         select expired.topic from expired where expired.next_state = 'ready'
     ))
 )
 select expired.id, expired.topic, expired.kind, expired.attempt, expired.lease_token, next_state
-from expired, woken
+from woken, expired left join noted on true
 order by expired.id

@@ -11,11 +11,12 @@ with revived as (
 inserted as (
     insert into chronos.jobs (
         id, topic, kind, priority, payload, attempt, max_attempts, timeout_s, unique_key,
-        errors, enqueued_at
+        errors, enqueued_at, schedule_id, occurrence
     )
     select
         id, topic, kind, priority, payload, attempt,
-        greatest(max_attempts, attempt + 1), timeout_s, unique_key, errors, enqueued_at
+        greatest(max_attempts, attempt + 1), timeout_s, unique_key, errors, enqueued_at,
+        schedule_id, occurrence
     from revived
     returning id, topic
 ),

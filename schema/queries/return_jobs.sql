@@ -2,7 +2,8 @@
 -- claim still stands. A job that somebody asked to cancel meanwhile ends as cancelled instead.
 --   $1 ids · $2 lease tokens · $3 attempts · $4 delays in seconds (null: as due as it was) ·
 --   $5 errors · $6 whether the attempt is given back. Returns id and the state it went to.
--- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel.
+-- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel; then
+-- the schedules of fires that end here.
 -- Index: primary key. The values of a row are looked up among at most a few hundred given, so
 -- callers bound the batch.
 with returned as materialized (
@@ -19,7 +20,8 @@ with returned as materialized (
         select
             owned.id, owned.lease_token, owned.run_at, owned.enqueued_at, owned.attempt,
             owned.max_attempts, owned.timeout_s, owned.priority, owned.topic, owned.kind,
-            owned.unique_key, owned.payload, owned.errors, owned.cancel_requested
+            owned.unique_key, owned.payload, owned.errors, owned.cancel_requested,
+            owned.schedule_id, owned.occurrence
         from chronos.jobs as owned
         where owned.id = given.id
           and owned.lease_token = given.lease_token
@@ -34,11 +36,12 @@ removed as (
 cancelled as (
     insert into chronos.job_history (
         id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s,
-        priority, topic, kind, unique_key, payload, errors
+        priority, topic, kind, unique_key, payload, errors, schedule_id, occurrence
     )
     select
         id, lease_token, run_at, enqueued_at, 'cancelled', attempt, max_attempts, timeout_s,
-        priority, topic, kind, unique_key, payload, chronos.push_error(errors, error)
+        priority, topic, kind, unique_key, payload, chronos.push_error(errors, error),
+        schedule_id, occurrence
     from returned
     where cancel_requested
     returning id
@@ -59,6 +62,15 @@ requeued as (
     where job.id = any (array(select returned.id from returned where not returned.cancel_requested))
     returning job.id, job.state, job.topic
 ),
+noted as materialized (
+    select chronos.note_fires(
+        array_agg(schedule_id), array_agg(occurrence),
+        array_agg('cancelled'::text), array_agg(coalesce(error, errors -> -1))
+    )
+    from returned
+    where cancel_requested and schedule_id is not null
+    having count(*) > 0
+),
 woken as materialized (
     select chronos.wake('chronos_returned', array(
         select requeued.topic from requeued where requeued.state = 'ready'
@@ -66,4 +78,4 @@ woken as materialized (
 )
 select requeued.id, requeued.state::text as state from requeued, woken
 union all
-select cancelled.id, 'cancelled' as state from cancelled
+select cancelled.id, 'cancelled' as state from cancelled left join noted on true

@@ -12,12 +12,15 @@ from chronos_runtime.errors import (
     JobNotFound,
     JobStateError,
     PayloadError,
+    ScheduleNotFound,
     StoreError,
     StoreUnavailable,
+    TargetRefused,
     UnknownKind,
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.runtime import Runtime
+from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
 from chronos_runtime.store.memory import MemoryStore
 
@@ -32,6 +35,7 @@ __all__ = [
     "Discard",
     "Enqueued",
     "Exponential",
+    "FireRecord",
     "Fixed",
     "InputError",
     "Job",
@@ -44,8 +48,11 @@ __all__ = [
     "PayloadError",
     "Retry",
     "Runtime",
+    "Schedule",
+    "ScheduleNotFound",
     "Snooze",
     "StoreError",
     "StoreUnavailable",
+    "TargetRefused",
     "UnknownKind",
 ]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 PASS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
+JOB_BOUNDS = (*PASS_BOUNDS, 30, 60, 300, 900, 3600)
 
 _PASS_SHARE = 20  # A pass of d seconds is followed by a rest of 20 d: a twentieth of the time.
 _REST_MAX = 5  # But no longer than five intervals.

@@ -1,19 +1,26 @@
-"""Chronos: the registry of an application's handlers."""
+"""Chronos: the registry of an application's handlers and schedules."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from chronos_runtime.backoff import Backoff, Exponential
 from chronos_runtime.checks import checked_name
+from chronos_runtime.definitions import ScheduleOptions, define_schedule
 from chronos_runtime.errors import InputError, UnknownKind
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT
+from chronos_runtime.processors.wake_payload import builtin_rules
+from chronos_runtime.schedule import Definition
+
+KIND_RESERVED = "chronos."
 
 F = TypeVar("F", bound=HandlerFunction)
 
 
 class Chronos:
-    """An application: the handlers that a worker runs and a client enqueues for.
+    """An application: the handlers that a worker runs and a client enqueues for, and schedules.
+
+    Its `name` tells its schedules from those of other services on the same database.
 
     >>> import msgspec
     >>> from chronos_runtime import Chronos, Job
@@ -27,8 +34,10 @@ class Chronos:
     ['greet']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None = None) -> None:
+        self.name = None if name is None else checked_name(name, "name")
         self.handlers: dict[str, Handler] = {}
+        self.schedules: dict[str, Definition] = {}
 
     def handler(
         self,
@@ -45,6 +54,8 @@ class Chronos:
         The annotation of `payload` is its type, checked by msgspec at enqueue and at run.
         """
         checked_name(kind, "kind")  # Now: `@app.handler` without brackets would register nothing.
+        if kind.startswith(KIND_RESERVED):
+            raise InputError(f"kind: {kind!r} begins with {KIND_RESERVED!r}, as only our own do")
 
         def register(function: F) -> F:
             if kind in self.handlers:
@@ -62,10 +73,47 @@ class Chronos:
 
         return register
 
+    def schedule(
+        self,
+        name: str,
+        *,
+        kind: str | None = None,
+        payload: object = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[F], F]:
+        """Fire a job on schedule, from when the app next starts; stands above `@app.handler`.
+
+        With `kind`, for the handler of that kind, registered before.
+
+        >>> app = Chronos("shop")
+        >>> @app.schedule("tidy up", cron="0 3 * * *", tz="Europe/Berlin")
+        ... @app.handler("tidy")
+        ... async def tidy(job, payload): ...
+        >>> app.schedules["tidy up"].kind
+        'tidy'
+        """
+        checked_name(name, "name")
+
+        def register(function: str | HandlerFunction) -> None:
+            if name in self.schedules:
+                raise InputError(f"name: this app has a schedule {name!r} already")
+            rules = self.find(function)
+            definition = define_schedule(name, rules.kind, payload, rules, **options)
+            self.schedules[name] = definition
+
+        def decorate(function: F) -> F:
+            if kind is None:
+                register(function)
+            return function
+
+        if kind is not None:
+            register(kind)
+        return decorate
+
     def find(self, kind: str | HandlerFunction) -> Handler:
         """The handler of a kind, or of the very function or method registered for it."""
         if isinstance(kind, str):
-            handler = self.handlers.get(kind)
+            handler = self.handlers.get(kind) or builtin_rules(kind)
         else:
             matching = (one for one in self.handlers.values() if one.function == kind)
             handler = next(matching, None)

@@ -63,17 +63,21 @@ def checked_delay(delay_s: object, field: str) -> float:
 
 def checked_run_at(run_at: object) -> datetime | None:
     """`run_at`, once it is none or an instant with a time zone."""
-    if run_at is None:
-        return None
-    if not isinstance(run_at, datetime):
-        raise InputError(f"run_at: {run_at!r} is not a datetime")
-    if run_at.utcoffset() is None:
+    return None if run_at is None else checked_instant(run_at, "run_at")
+
+
+def checked_instant(instant: object, field: str) -> datetime:
+    """`instant`, once it has a time zone and lies where jobs can be."""
+    if not isinstance(instant, datetime):
+        raise InputError(f"{field}: {instant!r} is not a datetime")
+    if instant.utcoffset() is None:
         raise InputError(
-            "run_at: has no time zone; use datetime.now(UTC) or attach one with .replace(tzinfo=…)"
+            f"{field}: has no time zone; use datetime.now(UTC) "
+            "or attach one with .replace(tzinfo=…)"
         )
-    if not RUN_AT_FIRST <= run_at <= RUN_AT_LAST:
-        raise InputError(f"run_at: {run_at} is not between the years 2000 and 9999")
-    return run_at
+    if not RUN_AT_FIRST <= instant <= RUN_AT_LAST:
+        raise InputError(f"{field}: {instant} is not between the years 2000 and 9999")
+    return instant
 
 
 def checked_key(key: object) -> str | None:
@@ -89,6 +93,18 @@ def checked_key(key: object) -> str | None:
     if size > KEY_MAX_BYTES:
         raise InputError(f"key: longer than {KEY_MAX_BYTES} bytes; hash it")
     return key
+
+
+def checked_reference(reference: str) -> str:
+    """`reference`, once it says where a secret is. It may be the secret: it is never repeated."""
+    source, _, place = reference.partition(":")
+    if source not in ("env", "file") or not place:
+        raise InputError(
+            "must be env:NAME or file:/path, a place to read the secret from, not the secret"
+        )
+    if source == "env" and place.startswith("CHRONOS_"):
+        raise InputError(f"{place} starts with CHRONOS_, as only settings do; rename it")
+    return reference
 
 
 def checked_gate(topic: str) -> str:

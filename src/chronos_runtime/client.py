@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from chronos_runtime.alarms import Alarms
 from chronos_runtime.answers import Counts, Enqueued, Page
 from chronos_runtime.app import Chronos
 from chronos_runtime.checks import (
@@ -38,13 +39,9 @@ from chronos_runtime.job import (
     State,
 )
 from chronos_runtime.payload import encode_payload
-from chronos_runtime.store import (
-    CancelResult,
-    Gate,
-    JobRecord,
-    NewJob,
-    Store,
-)
+from chronos_runtime.processors.wake_payload import builtin_rules
+from chronos_runtime.schedules import Schedules
+from chronos_runtime.store import CancelResult, Gate, JobRecord, NewJob, Store
 from chronos_runtime.store.insert import BorrowedConnection
 from chronos_runtime.store.postgres import PostgresStore
 
@@ -82,6 +79,8 @@ class Client:
     def __init__(self, store: Store, app: Chronos | None = None) -> None:
         self._store = store
         self._app = app
+        self.schedules = Schedules(store, self._rules)
+        self.alarms = Alarms(store)
 
     @classmethod
     def connect(cls, dsn: str, app: Chronos | None = None) -> "Client":
@@ -146,7 +145,7 @@ class Client:
             return handler.kind, handler
         if not isinstance(kind, str):
             raise UnknownKind("kind: a client without an app takes the kind's name, no function")
-        return checked_name(kind, "kind"), _NO_HANDLER
+        return checked_name(kind, "kind"), builtin_rules(kind) or _NO_HANDLER
 
     async def enqueue(
         self,

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from chronos_runtime.checks import checked_name
+from chronos_runtime.checks import checked_name, checked_reference
 from chronos_runtime.errors import ConfigError, InputError
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +99,7 @@ class WatchdogConfig(_Section, frozen=True, kw_only=True):
 
 
 class SchedulerConfig(_Section, frozen=True, kw_only=True):
-    """How due jobs become ready."""
+    """How due jobs become ready, and due schedules fire."""
 
     interval_s: Seconds = 1.0
     """The longest sleep without a listener."""
@@ -110,6 +111,11 @@ class SchedulerConfig(_Section, frozen=True, kw_only=True):
     """Between two passes, so that a stream of due jobs goes by the handful: at 100 a second, 40
     passes and not 170. No job is later for it than this."""
     batch_max: Count = 1_000
+    fire_pause_s: Seconds = 0.1
+    """Between two looks at the schedules: a stream of due jobs leads to ten a second, not fifty. No
+    fire is later for it than this."""
+    fire_batch_max: Count = 250
+    """fire_schedules looks each row's values up among all of its batch: keep that square small."""
 
 
 class ListenerConfig(_Section, frozen=True, kw_only=True):
@@ -152,6 +158,30 @@ class ExporterConfig(_Section, frozen=True, kw_only=True):
     """An actor that made no progress for so long, beyond its own interval, is not ready."""
 
 
+class WakeConfig(_Section, frozen=True, kw_only=True):
+    """How `chronos.wake` posts to URLs."""
+
+    timeout_s: Seconds = 15.0
+    """Of a whole delivery; Standard Webhooks asks senders to wait 15 to 30 s."""
+    connect_s: Seconds = 5.0
+    per_host: Count = 10
+    """Deliveries to one host at once, in this process: no receiver asked to be load-tested."""
+    busy_wait_s: Seconds = 1.0
+    """How long a delivery waits for its turn at a host, in a slot that others could use; then it
+    is snoozed."""
+    connections_max: Count = 100
+    response_max_bytes: Count = 65_536
+    """Read so that the connection can be used again; nothing of it is kept."""
+    retry_after_max_s: Seconds = 3_600.0
+    """A receiver may ask for more time, but not for ever."""
+    ports: list[Port] = []
+    """Besides 443, and 80 for what is allowed."""
+    allow: list[str] = []
+    """What is not public and may be reached: hosts, host:port, networks (egress.py)."""
+    secrets: dict[str, str | list[str]] = {}
+    """By name, where to read signing secrets from: env:NAME or file:/path, the newest first."""
+
+
 class SupervisorConfig(_Section, frozen=True, kw_only=True):
     """What a crash means."""
 
@@ -181,6 +211,7 @@ class Config(_Section, frozen=True, kw_only=True):
     janitor: JanitorConfig = JanitorConfig()
     surveyor: SurveyorConfig = SurveyorConfig()
     exporter: ExporterConfig = ExporterConfig()
+    wake: WakeConfig = WakeConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod
@@ -205,6 +236,7 @@ class Config(_Section, frozen=True, kw_only=True):
         """Refuse settings that fit alone but not together, and topics no job can have."""
         _check_topics("topics", self.topics)
         _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
+        _check_secrets(self.wake.secrets)
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(
@@ -222,3 +254,15 @@ def _check_topics(key: str, topics: Iterable[str]) -> None:
             checked_name(topic, "topic")
         except InputError as error:
             raise ConfigError(f"{key}: {error}") from error
+
+
+def _check_secrets(secrets: dict[str, str | list[str]]) -> None:
+    for name, references in secrets.items():
+        listed = [references] if isinstance(references, str) else references
+        if not listed:
+            raise ConfigError(f"wake.secrets: {name!r} has no secret; give one, or leave it out")
+        for reference in listed:
+            try:
+                checked_reference(reference)
+            except InputError as error:
+                raise ConfigError(f"wake.secrets: {name!r}: {error}") from error

@@ -4,13 +4,16 @@
     ├── ConfigError            a setting is wrong: names the key and the fix        exit 2
     ├── InputError             a caller's argument is wrong: names the field
     │   ├── PayloadError       the payload does not fit the handler's type
+    │   ├── TargetRefused      a URL leads where nothing may be sent
     │   └── UnknownKind        nobody registered a handler under that kind
     ├── JobNotFound            no live job and no history has that id               exit 5
+    ├── ScheduleNotFound       no schedule and no alarm has that name               exit 5
     ├── JobStateError          the job is in a state that forbids the operation     exit 5
     ├── StoreError             the database refused a statement for good
     │   ├── StoreUnavailable   the database is away or busy: try again later        exit 4
     │   ├── SchemaOutdated     the schema is older than this program: migrate       exit 3
     │   └── SchemaTooNew       the schema is newer than this program: upgrade       exit 3
+    ├── DeliveryFailed         a URL was not reached, or did not answer with 2xx
     └── CrashLoop              an actor failed more often than its budget allows    exit 6
 
 Exit codes of `chronos-runtime`: 0 done or drained · 1 a bug (traceback) · 2 bad usage or
@@ -49,12 +52,22 @@ class PayloadError(InputError):
     """A payload does not fit the type its handler declares, or cannot be stored as JSON."""
 
 
+class TargetRefused(InputError):
+    """A URL, or an address its name has, may not be reached. The message says how to allow it."""
+
+
 class UnknownKind(InputError):
     """No handler is registered under this kind."""
 
 
 class JobNotFound(ChronosError, LookupError):
     """Neither the live jobs nor the history know this id."""
+
+    exit_code = 5
+
+
+class ScheduleNotFound(ChronosError, LookupError):
+    """No schedule, or no alarm, has this name."""
 
     exit_code = 5
 
@@ -85,6 +98,10 @@ class SchemaTooNew(StoreError):
     """The schema is newer than this program knows. Upgrade the program; nothing was touched."""
 
     exit_code = 3
+
+
+class DeliveryFailed(ChronosError):
+    """A delivery failed. The message names the host and why, never the URL or a secret."""
 
 
 class CrashLoop(ChronosError):

@@ -8,6 +8,7 @@ A handler's decision is a value: whatever it returns is the job's result, unless
 of `Snooze`, `Retry`, `Cancel` or `Discard`. An exception is a failed attempt.
 """
 
+from datetime import datetime
 from typing import Literal, final
 from uuid import UUID
 
@@ -69,7 +70,9 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """A claimed job, as its handler sees it. `id` and `attempt` make a key for idempotency.
 
     >>> from chronos_runtime.ids import new_job_id
-    >>> job = Job(new_job_id(), 7, "default", "greet", 5, 1, 5, None, b"{}", 0.0, UUID(int=1))
+    >>> job = Job(
+    ...     new_job_id(), 7, "default", "greet", 5, 1, 5, None, b"{}", 0.0, None, None, UUID(int=1)
+    ... )
     >>> (job.kind, job.attempt, job.is_last_attempt)
     ('greet', 1, False)
     """
@@ -85,6 +88,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     payload: str | bytes
     wait_s: float
     """How long the job had been due when it was claimed, by the database's clock."""
+    schedule_id: UUID | None
+    """The schedule this job is a fire of, if it is one."""
+    occurrence: datetime | None
+    """The instant of that schedule's timetable it stands for: process what was due then."""
     lease_token: UUID
     claimed_at: float = 0.0
     """By this process's monotonic clock, just before the claim was sent; for local waits only."""

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from chronos_runtime.actor_metrics import PASS_BOUNDS, ActorMetrics
+from chronos_runtime.actor_metrics import JOB_BOUNDS, PASS_BOUNDS, ActorMetrics
+from chronos_runtime.schedule_metrics import ScheduleMetrics
 from chronos_runtime.tally import Spread, Tally
 from chronos_runtime.version import VERSION
 
@@ -29,7 +30,6 @@ ACTORS = (
     "surveyor",
     "exporter",
 )
-_JOB_BOUNDS = (*PASS_BOUNDS, 30, 60, 300, 900, 3600)
 _BY_JOB = ("topic", "kind")
 
 
@@ -80,14 +80,14 @@ class Metrics:
             "chronos_executor_wait_seconds",
             "From ready to the start of the handler",
             _BY_JOB,
-            _JOB_BOUNDS,
+            JOB_BOUNDS,
         )
         self.run_seconds = Spread(
             registry,
             "chronos_executor_run_seconds",
             "From the start of the handler to its end",
             _BY_JOB,
-            _JOB_BOUNDS,
+            JOB_BOUNDS,
         )
         self.inbox_fill = Gauge(
             "chronos_executor_inbox_fill_ratio",
@@ -134,6 +134,8 @@ class Metrics:
         self.reap_skips = Counter(
             "chronos_watchdog_skipped_rows", "Rows that could not be reaped", registry=registry
         )
+        self.fired = jobs("scheduler", "fired", "Jobs that schedules fired")
+        self.schedules = ScheduleMetrics(registry)
         self.listener_up = Gauge(
             "chronos_listener_up_state", "1 while notifications are heard", registry=registry
         )
@@ -165,6 +167,18 @@ class Metrics:
             "chronos_surveyor_unserved_jobs",
             "Ready jobs of kinds no live worker serves",
             ["kind"],
+            registry=registry,
+        )
+        self.wake_deliveries = Counter(
+            "chronos_wake_deliveries",
+            "Deliveries to URLs, by how they ended",
+            ["outcome"],
+            registry=registry,
+        )
+        self.wake_seconds = Histogram(
+            "chronos_wake_delivery_seconds",
+            "From the start of a delivery to its status, or to its failure",
+            buckets=PASS_BOUNDS,
             registry=registry,
         )
         self.connections = Gauge(

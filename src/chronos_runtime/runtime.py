@@ -25,9 +25,12 @@ from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Outcome
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.processors.wake import Wake, wake_handler
+from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC, WakePayload
 from chronos_runtime.store import WorkerInfo
 from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.supervisor import Actor, Supervisor
+from chronos_runtime.synchronise import synchronise
 from chronos_runtime.version import VERSION
 
 _FLUSH_S = 10.0  # How long the reporter may still write after the last handler ended.
@@ -44,7 +47,7 @@ class Runtime:
     ... async def ping(job, payload): ...
     >>> runtime = Runtime(app, Config())
     >>> runtime.topics
-    ['default']
+    ['chronos', 'default']
     """
 
     def __init__(self, app: Chronos, config: Config, *, worker: Worker | None = None) -> None:
@@ -52,7 +55,9 @@ class Runtime:
             raise ConfigError("the app has no handlers; register one with @app.handler(kind)")
         self.worker = worker or Worker()
         self.metrics = Metrics()
-        self.topics = config.topics or app.topics
+        self._wake = Wake(config.wake, self.metrics, gone=self._end_alarm)
+        self._handlers = app.handlers | {WAKE_KIND: wake_handler(self._wake)}
+        self.topics = config.topics or sorted({*app.topics, WAKE_TOPIC})
         self._app = app
         self._config = config
         self._store = PostgresStore(config.database, self.metrics.observe_statement)
@@ -70,7 +75,7 @@ class Runtime:
         self._claimer = self._make_claimer()
         self._executor = Executor(
             config.executor,
-            app.handlers,
+            self._handlers,
             self.inflight,
             self.metrics,
             worker=self.worker.name,
@@ -123,7 +128,7 @@ class Runtime:
             os.getpid(),
             VERSION,
             list(self.topics),
-            sorted(self._app.handlers),
+            sorted(self._handlers),
         )
         return [
             self._claimer,
@@ -135,11 +140,23 @@ class Runtime:
                 returned=self._claimer.look_behind,
                 # Only marked topics are notified of what falls due, and under load none is.
                 hears=lambda: self._hears() and self._claimer.is_marked,
+                prepare=self._synchronise,
             ),
             Watchdog(config.watchdog, store, metrics, returned=self._claimer.look_behind),
             Janitor(config.janitor, store, metrics, worker=info),
             Surveyor(config.surveyor, store, metrics),
         ]
+
+    async def _synchronise(self) -> None:
+        """Bring the database's schedules to what the app's code says."""
+        verdicts = await synchronise(self._store, self._app.name, self._app.schedules)
+        for verdict in verdicts.values():
+            self.metrics.schedules.synchronised.labels(verdict).inc()
+
+    async def _end_alarm(self, job: Job, payload: WakePayload) -> None:
+        """The receiver of an alarm is gone for good: no fire of it would arrive."""
+        if job.schedule_id is not None and payload.alarm is not None:
+            await self._store.schedules.end_alarm(job.schedule_id, "failed", "the receiver is gone")
 
     def _make_claimer(self) -> Claimer:
         config = self._config
@@ -150,7 +167,7 @@ class Runtime:
             self.metrics,
             worker=self.worker,
             topics=self.topics,
-            kinds=sorted(self._app.handlers),
+            kinds=sorted(self._handlers),
             concurrency=config.executor.concurrency,
             topic_concurrency=config.executor.topic_concurrency,
             lease_s=config.heartbeater.lease_s,
@@ -205,7 +222,7 @@ class Runtime:
 
     def _prepare_metrics(self) -> None:
         """Let every series of this app begin at zero, and say how long each actor may sleep."""
-        for handler in self._app.handlers.values():
+        for handler in self._handlers.values():
             self.metrics.begin(handler.topic, handler.kind)
         config = self._config
         for actor, interval_s in {
@@ -244,4 +261,5 @@ class Runtime:
             await self._store.forget_worker(self.worker.id)
         except StoreError as error:
             _log.info("left without a goodbye: %s", error)
+        await self._wake.aclose()
         await self._store.close()

@@ -42,6 +42,8 @@ def make_job(**changes: Any) -> Job:
         "timeout_s": None,
         "payload": "null",
         "wait_s": 0.0,
+        "schedule_id": None,
+        "occurrence": None,
         "lease_token": UUID(int=1),
         "claimed_at": 0.0,
     }

@@ -1,7 +1,9 @@
 """The reporter writes every outcome once, whatever the database does meanwhile."""
 
 import logging
+from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -16,6 +18,7 @@ from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.schedule import Schedule
 from chronos_runtime.store import JobRecord, Wanted
 from chronos_runtime.supervisor import Supervisor
 from tests.actors.bench import on_both_loops, restarts, running
@@ -396,3 +399,24 @@ async def test_a_job_somebody_cancelled_meanwhile_does_not_come_back() -> None:
     await desk.write_out(retry(job))
     assert (await desk.get(job)).state == "cancelled"
     assert desk.returns == 0
+
+
+async def test_the_end_of_a_fire_wakes_the_scheduler_and_that_of_a_plain_job_does_not() -> None:
+    desk = Desk()
+    now = datetime.fromtimestamp(desk.now, UTC)
+    schedule = Schedule(id=uuid4(), name="minutely", kind="greet", cron="* * * * *")
+    await desk.store.schedules.add_schedules([schedule])
+    [plain] = await desk.claim()
+    await desk.store.schedules.run_schedule(
+        schedule.id, occurrence=now, job_id=uuid4(), payload="null"
+    )
+    fires = await desk.claim_as(desk.worker)
+    desk.inflight.claim(fires)
+    desk.inflight.start()
+    async with running(desk.supervised):
+        desk.put(Finish(plain, "succeeded", 0.1))
+        await desk.settled(1)
+        assert not await desk.scheduled.wait(0)
+        desk.put(Finish(fires[0], "succeeded", 0.1))
+        await desk.settled(2)
+        assert await desk.scheduled.wait(0)

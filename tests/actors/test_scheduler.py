@@ -32,7 +32,15 @@ class Timetable:
         self.returns = 0
         self.scheduler = Scheduler(
             SchedulerConfig(
-                **({"interval_s": 1.0, "idle_interval_s": 5.0, "pause_s": PAUSE_S} | config)
+                **(
+                    {
+                        "interval_s": 1.0,
+                        "idle_interval_s": 5.0,
+                        "pause_s": PAUSE_S,
+                        "fire_pause_s": PAUSE_S / 10,
+                    }
+                    | config
+                )
             ),
             self.store,
             self.metrics,

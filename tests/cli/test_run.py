@@ -227,6 +227,21 @@ def test_what_is_wrong_with_the_app_is_one_line(
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_a_secret_that_is_not_there_is_said_before_anything_starts(
+    folder: Path, processes: str
+) -> None:
+    (folder / "chronos.toml").write_text(
+        "[wake]\nsecrets = { billing = 'env:NOT_SET' }", encoding="utf-8"
+    )
+    away = ("--dsn", "postgresql://127.0.0.1:1/app")
+    with running("run", "shop:app", "--processes", processes, *away, folder=folder) as program:
+        assert await program.ends() == 2
+        trouble = "error: wake.secrets: 'billing' is to be read from env:NOT_SET"
+        assert program.log.startswith(trouble)
+        assert program.log.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -29,12 +29,15 @@ RANKS = {
     "runtime": 4,
     "testing": 4,
     "actors": 3,
+    "alarms": 3,
     "answers": 3,
     "app": 3,
     "client": 3,
     "console": 3,
     "processors": 3,
+    "schedules": 3,
     "supervisor": 3,
+    "synchronise": 3,
     "store": 2,
 }
 LEAF_RANK = 1

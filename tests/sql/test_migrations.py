@@ -232,3 +232,20 @@ async def test_a_process_killed_half_way_leaves_nothing_and_the_next_one_succeed
     finally:
         victim.terminate()
         blocker.terminate()
+
+
+async def test_a_database_with_jobs_in_it_gets_schedules_without_being_rewritten(
+    empty: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "migrations", lambda: known_migrations()[:1])
+        await migrate(empty)
+    await empty.execute("insert into chronos.jobs (id, kind) values (gen_random_uuid(), 'greet')")
+    where = "select pg_relation_filenode('chronos.jobs')"
+    before = await empty.fetchval(where)
+    assert [one.number for one in await migrate(empty)] == [
+        one.number for one in known_migrations()[1:]
+    ]
+    assert await empty.fetchval(where) == before
+    [row] = await empty.fetch("select schedule_id, occurrence from chronos.all_jobs")
+    assert tuple(row) == (None, None)

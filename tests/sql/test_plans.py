@@ -25,6 +25,8 @@ RUNNING = 4_000
 HISTORY = 200_000
 TOKEN = UUID(int=7)
 
+TABLES = {"jobs", "schedules"}
+
 Samples = dict[str, list[UUID]]
 Node = dict[str, Any]
 
@@ -169,7 +171,7 @@ class Plan:
         wrong = []
         for node in self.nodes:
             # A day's partition may be small, or empty, and reading it whole the right thing to do.
-            is_small = node.get("Relation Name") != "jobs" and _pages(node) < PAGES_ALWAYS
+            is_small = node.get("Relation Name") not in TABLES and _pages(node) < PAGES_ALWAYS
             is_whole = node["Node Type"] == "Seq Scan" and _is_ours(node) and not is_small
             is_join = node["Node Type"] in {"Hash Join", "Merge Join"}
             if is_whole or (is_join and any(_is_ours(one) for one in _walk(node))):
@@ -200,12 +202,14 @@ def _pages(node: Node) -> int:
 
 
 def _is_ours(node: Node) -> bool:
-    return str(node.get("Relation Name", "")).startswith("job")
+    return str(node.get("Relation Name", "")).startswith(("job", "schedules"))
 
 
 def _parent_index(name: str) -> str:
     if not name.startswith("job_history_"):
         return name
+    if "schedule_id" in name:
+        return "job_history_schedule"
     # Postgres names them job_history_20260101_id_idx and, for the second one, …_id_idx1.
     return "job_history_not_succeeded" if name.endswith("idx1") else "job_history_id"
 

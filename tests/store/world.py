@@ -27,11 +27,19 @@ _PASS_TIME = """
 with live as (
     update chronos.jobs
     set run_at = run_at - $1::interval, enqueued_at = enqueued_at - $1,
-        lease_until = lease_until - $1
+        lease_until = lease_until - $1, occurrence = occurrence - $1
 ),
 ended as (
     update chronos.job_history
-    set run_at = run_at - $1, enqueued_at = enqueued_at - $1, finished_at = finished_at - $1
+    set run_at = run_at - $1, enqueued_at = enqueued_at - $1, finished_at = finished_at - $1,
+        occurrence = occurrence - $1
+),
+schedules as (
+    update chronos.schedules
+    set next_run_at = next_run_at - $1, queued_at = queued_at - $1,
+        last_occurrence = last_occurrence - $1, last_fire_at = last_fire_at - $1,
+        last_ended_at = last_ended_at - $1, last_success_at = last_success_at - $1,
+        absent_at = absent_at - $1, created_at = created_at - $1, updated_at = updated_at - $1
 ),
 marks as (
     update chronos.idle_marks set marked_at = marked_at - $1

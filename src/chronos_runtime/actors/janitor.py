@@ -1,4 +1,4 @@
-"""The janitor makes history partitions ahead, drops old ones, and keeps presence fresh.
+"""The janitor makes history partitions ahead, drops what is old, and keeps presence fresh.
 
 It is woken by time alone, every minute for presence, every ten for the history, which goes by
 the day. It refuses to touch live jobs. Its statements take their locks with
@@ -18,6 +18,7 @@ from chronos_runtime.metrics import Metrics
 from chronos_runtime.store import Store, WorkerInfo
 
 _DAY_S = 86_400.0
+_PRUNE_MAX = 10_000  # Ended schedules and alarms forgotten in one round.
 _PRESENCE_S = 300.0  # Presence and marks are refreshed every minute.
 
 _log = logging.getLogger(__name__)
@@ -62,4 +63,9 @@ class Janitor:
         self._metrics.partitions.labels("dropped").inc(len(dropped))
         for name in dropped:
             _log.info("history dropped by retention", extra={"partition": name})
-        return made + len(dropped)
+        pruned = await self._store.schedules.prune_schedules(
+            self._config.retention_days * _DAY_S, _PRUNE_MAX
+        )
+        if pruned:
+            _log.info("ended schedules and alarms forgotten by retention", extra={"rows": pruned})
+        return made + len(dropped) + pruned

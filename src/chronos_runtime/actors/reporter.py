@@ -150,6 +150,8 @@ class Reporter:
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
             written = await self._store.finish_jobs(finishes)
+            if any(one.job.schedule_id for one in finishes):
+                self._scheduled()  # An occurrence may have waited for this fire to end.
             if len(written) == len(finishes):
                 return [one.state for one in finishes]
             return [one.state if one.job.id in written else _UNMATCHED for one in finishes]

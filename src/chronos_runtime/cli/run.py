@@ -16,6 +16,8 @@ from chronos_runtime.cli.signals import Signals
 from chronos_runtime.cli.worker import ready_database, run_worker
 from chronos_runtime.errors import ConfigError
 from chronos_runtime.logs import LogFormat, LogLevel, setup_logs
+from chronos_runtime.metrics import Metrics
+from chronos_runtime.processors.wake import Wake
 
 PROCESSES_MAX = 256
 
@@ -84,6 +86,7 @@ def run(
     level = _one_of(_LEVELS, log_level, "--log-level")
     setup_logs(format, level)
     chronos = load_app(path)
+    Wake(settings.wake, Metrics())  # Refuse here what every process of a family would stumble on.
 
     async def command() -> None:
         with Signals(asked=_stopped_early) as signals:

@@ -22,6 +22,7 @@ from chronos_runtime.config import Config, ExporterConfig
 from chronos_runtime.errors import ConfigError
 from chronos_runtime.garbage import collect_less
 from chronos_runtime.ids import Worker
+from chronos_runtime.processors.wake_payload import WAKE_TOPIC
 from chronos_runtime.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ async def run_worker(
         )
 
     signals.asked = asked
-    for topic in sorted(set(config.topics) - set(app.topics)):
+    for topic in sorted(set(config.topics) - {*app.topics, WAKE_TOPIC}):
         _log.warning("topics: no handler of this app names %r; is it spelled right?", topic)
     _log.info(
         "worker up",

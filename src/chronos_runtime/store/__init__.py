@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from chronos_runtime.job import Finish, Job, LiveState, Return, State
+from chronos_runtime.store.schedules import ScheduleStore
 
 Verdict = Literal["owned", "applied", "stale"]
 CancelResult = Literal["cancelled", "requested"]
@@ -81,6 +82,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     cancel_requested: bool
     finished_at: datetime | None
     run_s: float | None
+    schedule_id: UUID | None = None
+    occurrence: datetime | None = None
 
 
 class Wanted(msgspec.Struct):
@@ -167,6 +170,10 @@ Heard = Callable[[str, str], None]
 
 class Store(Protocol):
     """Durable state, one method per statement. See the module's docstring for the manners."""
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The part that keeps schedules and alarms."""
 
     async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> set[UUID]:
         """Insert; the ids that went in. Others clash with a live job's id or unique key."""

@@ -37,7 +37,8 @@ from chronos_runtime.store import (
 from chronos_runtime.store.memory_bell import Bell
 from chronos_runtime.store.memory_jobs import Jobs
 from chronos_runtime.store.memory_presence import Presence
-from chronos_runtime.store.memory_row import Row, check_json, is_storable
+from chronos_runtime.store.memory_row import Row, by_occurrence, check_json, is_storable
+from chronos_runtime.store.memory_schedules import MemorySchedules
 
 _DUE_SOON_S = 15.0  # As in enqueue_jobs.sql: nobody looks by himself before.
 
@@ -56,6 +57,7 @@ class MemoryStore:
         self._gates: dict[str, Gate] = {}
         self._presence = Presence()
         self._bell = Bell()
+        self.schedules = MemorySchedules(self._jobs, self._bell, self._begin)
 
     async def _begin(self) -> float:
         """Let others run; from here on the method is one step, at the instant returned."""
@@ -105,7 +107,7 @@ class MemoryStore:
         for one in finishes:  # All or nothing: a bad value fails the batch before it begins.
             check_json(one.result, one.error)
         finished = set()
-        for one in finishes:
+        for one in sorted(finishes, key=lambda one: by_occurrence(one.job)):
             if row := self._jobs.held(one.job):
                 row.push_error(one.error, now)
                 row.result, row.run_s = one.result, one.run_s
@@ -120,7 +122,7 @@ class MemoryStore:
             if one.delay_s is not None and not is_storable(now + one.delay_s):
                 raise StoreError(f"job {one.job.id}: a delay of {one.delay_s} s is out of range")
         returned: dict[UUID, Row] = {}
-        for one in returns:
+        for one in sorted(returns, key=lambda one: by_occurrence(one.job)):
             row = self._jobs.held(one.job)
             if row is None:
                 continue
@@ -154,7 +156,8 @@ class MemoryStore:
     ) -> list[Reaped]:
         now = await self._begin()
         reaped = []
-        for row in self._jobs.expired(now, after, dead_worker)[:limit]:
+        expired = self._jobs.expired(now, after, dead_worker)[:limit]
+        for row in sorted(expired, key=by_occurrence):
             assert row.lease_token is not None
             token, state = row.lease_token, row.expire(now)
             if state == "ready":
@@ -163,7 +166,7 @@ class MemoryStore:
                 self._jobs.end(row, state, now)
             reaped.append(Reaped(row.id, row.topic, row.kind, row.attempt, token, state))
         self._bell.wake("chronos_returned", [one.topic for one in reaped if one.state == "ready"])
-        return reaped
+        return sorted(reaped, key=attrgetter("id"))
 
     async def list_expired(self, *, limit: int, after: UUID) -> list[UUID]:
         now = await self._begin()
@@ -204,10 +207,7 @@ class MemoryStore:
 
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         await self._begin()
-        dead = self._jobs.history.dead(ids)
-        for row in dead:
-            row.state = "cancelled"
-        return {row.id for row in dead}
+        return self._jobs.history.discard(ids)
 
     async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
         await self._begin()

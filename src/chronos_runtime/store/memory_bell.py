@@ -35,6 +35,11 @@ class Bell:
         """Drop the marks nobody refreshed since then."""
         self._marks = {key: at for key, at in self._marks.items() if at >= before}
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether anybody waits for anything."""
+        return bool(self._marks)
+
     def wake(self, channel: str, topics: Collection[str]) -> None:
         """Notify the topics somebody waits for, each once, and no others."""
         for topic in sorted({topic for topic, _ in self._marks} & set(topics)):

@@ -43,6 +43,13 @@ class History:
         wanted = set(ids)
         return [row for row in self if row.id in wanted and row.state == "dead"]
 
+    def discard(self, ids: Collection[UUID]) -> set[UUID]:
+        """Make dead letters cancelled; the ids of those that were any."""
+        dead = self.dead(ids)
+        for row in dead:
+            row.state = "cancelled"
+        return {row.id for row in dead}
+
     def remove(self, row: Row) -> None:
         """Forget one."""
         self._rows[row.id].remove(row)

@@ -3,7 +3,7 @@
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 from uuid import UUID
 
@@ -29,6 +29,8 @@ class Jobs:
     def __init__(self) -> None:
         self.live: dict[UUID, Row] = {}
         self.history = History()
+        self.ended: Callable[[Row], None] = _ignore
+        """Told of each job that ended."""
         self._keys: dict[str, UUID] = {}
         self._seqs = itertools.count(1)
 
@@ -68,6 +70,7 @@ class Jobs:
             del self._keys[row.unique_key]
         row.end(state, now)
         self.history.add(row)
+        self.ended(row)
 
     def find(self, job_id: UUID) -> Row | None:
         """The job of that id: the live one, or how it ended last."""
@@ -168,3 +171,7 @@ class Jobs:
             verdict = "applied" if is_given_back or is_ours else "stale"
         tokens = [row.lease_token for row in (live, done) if row and row.lease_token]
         return Checked(verdict, tokens[0] if tokens else None)
+
+
+def _ignore(row: Row) -> None:
+    """For stores without schedules."""

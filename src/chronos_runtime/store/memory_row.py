@@ -16,6 +16,7 @@ _ATTEMPTS_MAX = 1_000_000
 _NAME_MAX_BYTES = 200
 _KEY_MAX_BYTES = 1_000
 _RUN_AT_MIN = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
+_NO_OCCURRENCE = datetime.min.replace(tzinfo=UTC)
 _RUN_AT_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
@@ -45,6 +46,8 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
     result: str | None = None
     finished_at: float | None = None
     run_s: float | None = None
+    schedule_id: UUID | None = None
+    occurrence: datetime | None = None
     day: date | None = None
     """The history partition it stands in; None: the default one."""
 
@@ -146,6 +149,8 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             enqueued_at=self.enqueued_at,
             attempt=self.attempt,
             errors=self.errors,
+            schedule_id=self.schedule_id,
+            occurrence=self.occurrence,
         )
         row.check()
         return row
@@ -170,6 +175,8 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             timeout_s=self.timeout_s,
             payload=self.payload,
             wait_s=now - self.run_at,
+            schedule_id=self.schedule_id,
+            occurrence=self.occurrence,
             lease_token=self.lease_token,
             claimed_at=claimed_at,
         )
@@ -196,7 +203,14 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             cancel_requested=self.cancel_requested,
             finished_at=None if self.finished_at is None else _instant(self.finished_at),
             run_s=self.run_s,
+            schedule_id=self.schedule_id,
+            occurrence=self.occurrence,
         )
+
+
+def by_occurrence(job: Row | Job) -> datetime:
+    """The order in which ended fires are told to their schedule, those of one statement."""
+    return job.occurrence or _NO_OCCURRENCE
 
 
 def read_json(text: str) -> Any:

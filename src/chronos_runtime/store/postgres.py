@@ -34,6 +34,7 @@ from chronos_runtime.store.connect import connect
 from chronos_runtime.store.insert import insert_jobs
 from chronos_runtime.store.lane import Lane, Observe, ignore_observation
 from chronos_runtime.store.listen import listen
+from chronos_runtime.store.postgres_schedules import PostgresSchedules
 
 _BULK_FROM = 10_000  # Calls that get more time than a statement: all or none may take a while.
 _BULK_JOBS_PER_S = 5_000  # A tenth of what one connection copies here: time for a slow server.
@@ -61,6 +62,7 @@ class PostgresStore:
         self._beat = self.lanes["beat"]
         self._upkeep = self.lanes["upkeep"]
         self._client = self.lanes["client"]
+        self.schedules = PostgresSchedules(upkeep=self._upkeep, client=self._client)
 
     async def connect(self) -> asyncpg.Connection:
         """A new connection of its own, set up as every connection of this store is."""
