@@ -81,6 +81,11 @@ async def test_what_is_left_out_comes_from_the_handler() -> None:
         (InputError, "^topic:", {"cron": "@daily", "topic": "*"}),
         (InputError, "^ends_at:", {"cron": "@daily", "ends_at": START}),
         (InputError, "^expect_url:", {"cron": "@daily", "expect_url": "https://example.org"}),
+        (
+            InputError,
+            "^expect_url:",
+            {"cron": "@daily", "expect_success_within_s": 9, "expect_url": "ftp://example.org"},
+        ),
         (InputError, "^colour:", {"cron": "@daily", "colour": "red"}),
         (PayloadError, "payload of 'report'", {"cron": "@daily", "payload": {"day": "soon"}}),
         (UnknownKind, "^kind:", {"cron": "@daily", "kind": "unheard"}),

@@ -18,6 +18,7 @@ from chronos_runtime.checks import (
 from chronos_runtime.errors import InputError
 from chronos_runtime.fires import render, timetable_of
 from chronos_runtime.payload import encode_payload
+from chronos_runtime.processors.targets import Target
 from chronos_runtime.schedule import CatchUp, Definition, Fold, Gap, Overlap
 from chronos_runtime.timetable import checked_catch_up_max
 
@@ -148,8 +149,10 @@ def _check(definition: Definition) -> None:
     within_s = definition.expect_success_within_s
     if within_s is not None and checked_delay(within_s, "expect_success_within_s") <= 0:
         raise InputError("expect_success_within_s: must be more than 0, or left out")
-    if definition.expect_url is not None and within_s is None:
-        raise InputError("expect_url: give expect_success_within_s too; it says when to tell")
+    if definition.expect_url is not None:
+        Target.of(definition.expect_url, "expect_url")
+        if within_s is None:
+            raise InputError("expect_url: give expect_success_within_s too; it says when to tell")
 
 
 def digest_of(definition: Definition) -> str:

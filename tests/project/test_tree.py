@@ -34,6 +34,7 @@ RANKS = {
     "app": 3,
     "client": 3,
     "console": 3,
+    "definitions": 3,
     "processors": 3,
     "schedules": 3,
     "supervisor": 3,
