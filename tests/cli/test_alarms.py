@@ -54,7 +54,7 @@ def test_an_alarm_without_a_name_is_called_by_its_id(cli: Cli, use: str) -> None
     ("complaint", "arguments"),
     [
         ("cron, every_s, at: give one of them", [URL]),
-        ("at: '2099-01-01T08:00' has no offset", [URL, "--at", "2099-01-01T08:00"]),
+        ("at: '2099-01-01T08:00' has no time zone", [URL, "--at", "2099-01-01T08:00"]),
         ("url: must be https://", ["ftp://example.org", "--at", COMING]),
         ("header: 'X-Team' is not NAME:VALUE", [URL, "--at", COMING, "--header", "X-Team"]),
         ("headers: Host is not yours", [URL, "--at", COMING, "--header", "Host: evil"]),

@@ -103,7 +103,7 @@ def test_intervals_and_instants_are_read_as_typed(
             ["--cron", "@daily", "--tz", "Berlin"],
         ),
         ("at: 'soon' is not like", ["--at", "soon"]),
-        ("at: '2099-01-01T08:00' has no offset", ["--at", "2099-01-01T08:00"]),
+        ("at: '2099-01-01T08:00' has no time zone", ["--at", "2099-01-01T08:00"]),
         ("payload: not JSON", ["--cron", "@daily", "--payload", "{day}"]),
         ("overlap: 'never' is none of", ["--cron", "@daily", "--overlap", "never"]),
         ("ends_at: 'one' has no occurrence", ["--cron", "@daily", "--ends", PAST]),
@@ -260,6 +260,7 @@ def test_hostile_schedules_are_harmless_on_a_terminal(cli: Cli, use: str) -> Non
         use,
         "update chronos.schedules set name = $1, kind = $1, topic = $1, cron = $1, tz = $1,"
         " origin = $1, last_outcome = $1, last_error = $1, broken_error = $1, status = 'broken',"
+        " next_run_at = null,"
         " payload = to_jsonb($1::text)",
         HOSTILE,
     )

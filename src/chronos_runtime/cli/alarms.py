@@ -55,7 +55,7 @@ def set_alarm(
     payload: Payload = None,
     secret: Annotated[
         str | None,
-        typer.Option(help="Sign by this one of [wake] secrets: its name.", show_default=False),
+        typer.Option(help="Sign by the wake.secrets of this name.", show_default=False),
     ] = None,
     headers: Annotated[
         list[str] | None,

@@ -57,7 +57,7 @@ def instant(text: str, field: str) -> datetime:
     except ValueError as error:
         raise InputError(f"{field}: {text!r} is not like 2030-01-31T08:00:00Z") from error
     if read.utcoffset() is None:
-        raise InputError(f"{field}: {text!r} has no offset; end it with Z, or with +01:00, say")
+        raise InputError(f"{field}: {text!r} has no time zone; end it with Z, or with +01:00, say")
     return read
 
 

@@ -10,7 +10,7 @@ from chronos_runtime.cli.database import open_client
 from chronos_runtime.cli.execute import execute
 from chronos_runtime.cli.load import load_app
 from chronos_runtime.cli.options import AppPath, ConfigFile, Dsn, Json
-from chronos_runtime.cli.output import ago, clean, print_json, print_line
+from chronos_runtime.cli.output import clean, print_json, print_line
 from chronos_runtime.cli.schedule_options import (
     At,
     CatchUpMax,
@@ -33,7 +33,7 @@ from chronos_runtime.cli.schedule_options import (
     Tz,
     read_options,
 )
-from chronos_runtime.cli.schedule_text import as_document, timing_text
+from chronos_runtime.cli.schedule_text import as_document, next_text, status_text, timing_text
 from chronos_runtime.errors import InputError
 from chronos_runtime.schedule import Schedule
 
@@ -175,8 +175,6 @@ def print_change(schedule: Schedule, word: str, *, is_json: bool) -> None:
     if is_json:
         print_json(as_document(schedule))
         return
-    if schedule.paused:
-        then = "paused"
-    else:
-        then = f"next {ago(schedule.next_run_at)}" if schedule.next_run_at else schedule.status
+    coming = next_text(schedule)
+    then = f"next {coming}" if coming else status_text(schedule)
     print_line(f"{clean(schedule.name)} {word}: {timing_text(schedule)}, {then}")

@@ -1,7 +1,7 @@
 """How schedules, alarms and their fires look on a terminal, and to programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -89,15 +89,21 @@ def print_schedules(schedules: Sequence[Schedule], nothing: str) -> None:
 
 
 def _cells(schedule: Schedule) -> tuple[Cell, ...]:
-    is_waiting = schedule.next_run_at is not None and not schedule.paused
     return (
         clean(schedule.name),
         timing_text(schedule),
-        ago(schedule.next_run_at) if schedule.next_run_at and is_waiting else "",
+        next_text(schedule),
         _last(schedule),
         str(schedule.consecutive_failures or ""),
         status_text(schedule),
     )
+
+
+def next_text(schedule: Schedule) -> str:
+    """How far its next fire is; empty where none is to come."""
+    if schedule.paused or schedule.next_run_at is None:
+        return ""
+    return ago(schedule.next_run_at) if schedule.next_run_at > datetime.now(UTC) else "due"
 
 
 def _last(schedule: Schedule) -> Text:
@@ -152,6 +158,8 @@ def _rules(schedule: Schedule) -> Iterator[tuple[str, Cell]]:
     yield "overlap", schedule.overlap
     if schedule.expect_success_within_s is not None:
         yield "success", f"expected within {span_text(schedule.expect_success_within_s)}"
+    if schedule.expect_url is not None:
+        yield "or else wake", clean(schedule.expect_url)
     yield "made by", "hand" if schedule.origin is None else f"the code of {clean(schedule.origin)}"
 
 
