@@ -1,4 +1,4 @@
-"""Durable background jobs for async Python, on nothing but Postgres."""
+"""Durable background jobs, schedules and alarms for async Python, on nothing but Postgres."""
 
 from chronos_runtime.answers import Counts, Enqueued, Page
 from chronos_runtime.app import Chronos

@@ -17,8 +17,8 @@
     └── CrashLoop              an actor failed more often than its budget allows    exit 6
 
 Exit codes of `chronos-runtime`: 0 done or drained · 1 a bug (traceback) · 2 bad usage or
-config · 3 schema version · 4 database unavailable · 5 the job asked about is not there or
-not in a state for it · 6 crash loop · 130 stopped by a second signal.
+config · 3 schema version · 4 database unavailable · 5 the job, schedule or alarm asked
+about is not there or not in a state for it · 6 crash loop · 130 stopped by a second signal.
 
 A bug is an `assert`, an outage is `StoreUnavailable` and goes to the supervisor, and what a
 handler decides is a value (see `chronos_runtime.job`), never an exception of this tree.

@@ -6,6 +6,7 @@ import anyio
 import asyncpg
 
 from chronos_runtime.config import DatabaseConfig
+from chronos_runtime.fires import firing_of
 from chronos_runtime.ids import Worker
 from chronos_runtime.job import Finish
 from chronos_runtime.store import Wanted
@@ -28,15 +29,17 @@ def enqueued(cli: Cli, *arguments: object) -> str:
     return str(cli("enqueue", *arguments, "--json").json["id"])
 
 
-def end_all(dsn: str, state: Any, error: str | None = None) -> None:
-    """Claim and finish every ready job of the default topic, as a worker would."""
+def end_all(
+    dsn: str, state: Any, error: str | None = None, *, topic: str = "default", kind: str = "greet"
+) -> None:
+    """Claim and finish every ready job of a topic and kind, as a worker would."""
 
     async def work() -> None:
         store = PostgresStore(DatabaseConfig(dsn=dsn))
         jobs = await store.claim_jobs(
             Worker().next_token(),
-            [Wanted("default", 1_000, [0] * 10)],
-            kinds=["greet"],
+            [Wanted(topic, 1_000, [0] * 10)],
+            kinds=[kind],
             room=1_000,
             lease_s=30,
             claimed_at=0.0,
@@ -45,3 +48,18 @@ def end_all(dsn: str, state: Any, error: str | None = None) -> None:
         await store.close()
 
     anyio.run(work)
+
+
+def fire_all(dsn: str) -> int:
+    """Fire what is due, as a scheduler would; how many fires."""
+
+    async def work() -> int:
+        store = PostgresStore(DatabaseConfig(dsn=dsn))
+        due = await store.schedules.list_due(100)
+        firings = [firing_of(one, due.read_at) for one in due.schedules]
+        fired = await store.schedules.fire_schedules(firings)
+        await store.promote_jobs(100)
+        await store.close()
+        return sum(len(one.occurrences) for one in fired.values())
+
+    return anyio.run(work)

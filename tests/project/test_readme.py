@@ -1,16 +1,31 @@
 """What the README shows works as printed."""
 
+import base64
+import os
 import re
+import shlex
 import sys
+import textwrap
+import time
+import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
+import typer
+from standardwebhooks import WebhookVerificationError
 
-from chronos_runtime import Client, Config, Runtime
+from chronos_runtime import Chronos, Client, Config, Job, Runtime
+from chronos_runtime.cli import cli
 from chronos_runtime.config import DatabaseConfig, ExporterConfig
+from chronos_runtime.errors import TargetRefused
+from chronos_runtime.processors.egress import Egress
+from chronos_runtime.processors.signing import load_signers
+from chronos_runtime.processors.targets import Target
 from tests.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +61,94 @@ async def test_the_first_example_runs(dsn: str, monkeypatch: pytest.MonkeyPatch)
 
         assert await eventually(results) == ["mail to ada@example.org sent"]
         stop.set()
+
+
+def blocks(heading: str, language: str) -> list[str]:
+    """The blocks of a section that are written in a language."""
+    section = README.split(f"\n### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    found = re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
+    assert found
+    return found
+
+
+async def run_block(block: str, **names: object) -> None:
+    """Run statements that await, with these names."""
+    code = f"async def example():\n{textwrap.indent(block, '    ')}"
+    exec(compile(code, "README.md", "exec"), names)
+    example: Any = names["example"]
+    await example()
+
+
+class Report(msgspec.Struct):
+    day: datetime
+
+
+async def test_the_examples_of_schedules_run(dsn: str) -> None:
+    app = Chronos()
+    for kind in ("tidy", "announce"):
+
+        @app.handler(kind)
+        async def handler(job: Job, payload: Any) -> None: ...
+
+    [block] = blocks("Schedule", "python")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    async with Client.connect(dsn, app) as client:
+        await run_block(
+            block, app=app, client=client, Job=Job, Report=Report, tomorrow_at_nine=tomorrow
+        )
+        [launch, tidy] = await client.schedules.list()
+        [fire] = await client.schedules.fires("tidy up")
+    assert (launch.name, launch.once_at) == ("launch", tomorrow)
+    assert (tidy.interval_s, tidy.paused, fire.state) == (600.0, True, "ready")
+    assert app.schedules["report"].kind == "report"
+
+
+async def test_the_example_of_alarms_runs(dsn: str) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    async with Client.connect(dsn) as client:
+        await run_block(blocks("Alarms", "python")[0], client=client, tomorrow_at_nine=tomorrow)
+        [alarm] = await client.alarms.list()
+    assert (alarm.name, alarm.status) == ("order 7", "cancelled")
+
+
+def test_the_receiver_of_the_example_takes_what_we_sign_and_nothing_else() -> None:
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    got: list[object] = []
+    names: Any = {"secret": secret, "is_new": lambda id: id == "1", "remind": got.append}
+    exec(compile(blocks("Alarms", "python")[1], "README.md", "exec"), names)
+    [toml] = blocks("Alarms", "toml")
+    wake = Config.of(tomllib.loads(toml)).wake
+    [signer] = load_signers(wake.secrets, {"BILLING_SECRET": secret}).values()
+    now, body = int(time.time()), b'{"data": {"payload": {"order": 7}}}'
+    for id in ("1", "2"):
+        headers = {"webhook-id": id, "webhook-timestamp": str(now)}
+        names["receive"](headers | {"webhook-signature": signer.sign(id, now, body)}, body)
+    with pytest.raises(WebhookVerificationError):
+        names["receive"](headers | {"webhook-signature": signer.sign("1", now, b"{}")}, body)
+    assert got == [{"order": 7}]
+
+
+def test_the_settings_of_the_alarms_let_in_what_they_name() -> None:
+    [toml] = blocks("Alarms", "toml")
+    wake = Config.of(tomllib.loads(toml)).wake
+    egress = Egress(ports=wake.ports, allow=wake.allow)
+    egress.check(Target.of("https://hooks.internal:8443/"))
+    egress.check(Target.of("https://10.1.2.3/"))
+    with pytest.raises(TargetRefused):
+        egress.check(Target.of("https://10.2.2.3/"))
+
+
+COMMANDS = sorted(set(re.findall(r"^\$ chronos-runtime (.*?)(?:  +#.*)?$", README, re.MULTILINE)))
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_exists_with_its_options(line: str) -> None:
+    command: Any = typer.main.get_command(cli)
+    words = shlex.split(line)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\$ make (\S+)", README))))

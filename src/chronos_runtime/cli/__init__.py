@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from chronos_runtime.cli.alarms import alarms
 from chronos_runtime.cli.child import child
 from chronos_runtime.cli.demo import demo
 from chronos_runtime.cli.enqueue import enqueue
@@ -13,6 +14,7 @@ from chronos_runtime.cli.migrate import migrate
 from chronos_runtime.cli.orders import COMMAND
 from chronos_runtime.cli.output import print_line
 from chronos_runtime.cli.run import run
+from chronos_runtime.cli.schedules import schedules
 from chronos_runtime.cli.show_config import config
 from chronos_runtime.cli.topics import topics
 from chronos_runtime.version import VERSION
@@ -20,7 +22,7 @@ from chronos_runtime.version import VERSION
 # Typer's own tracebacks show local variables, and among them passwords.
 cli = typer.Typer(
     name="chronos-runtime",
-    help="Durable background jobs on nothing but Postgres.",
+    help="Durable background jobs, schedules and alarms on nothing but Postgres.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -31,6 +33,8 @@ cli.command()(enqueue)
 cli.command()(migrate)
 cli.add_typer(jobs, name="jobs")
 cli.add_typer(topics, name="topics")
+cli.add_typer(schedules, name="schedules")
+cli.add_typer(alarms, name="alarms")
 cli.command()(config)
 cli.command()(demo)
 

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from chronos_runtime.answers import Enqueued
+from chronos_runtime.cli.arguments import document, instant
 from chronos_runtime.cli.database import open_client
 from chronos_runtime.cli.execute import execute
 from chronos_runtime.cli.load import load_app
@@ -107,12 +108,12 @@ def enqueue(
     else:
         line = JobLine(
             kind=str(kind),
-            payload=None if payload is None else _decoded(payload),
+            payload=None if payload is None else document(payload),
             topic=topic,
             priority=priority,
             max_attempts=max_attempts,
             timeout_s=timeout_s,
-            run_at=None if run_at is None else _instant(run_at),
+            run_at=None if run_at is None else instant(run_at, "run_at"),
             delay_s=delay_s,
             key=key,
         )
@@ -172,20 +173,6 @@ def _read(file: Path) -> Iterator[JobLine]:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise InputError(f"{file}, line {number}: {error}") from error
-
-
-def _decoded(payload: str) -> object:
-    try:
-        return msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise InputError(f"payload: not JSON: {error}; quote it for the shell: '{{…}}'") from error
-
-
-def _instant(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InputError(f"run_at: {text!r} is not like 2030-01-31T08:00:00Z") from error
 
 
 def _print_one(job: NewJob, enqueued: Enqueued, *, is_json: bool) -> None:

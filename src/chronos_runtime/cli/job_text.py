@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-import msgspec
-from rich.table import Table
 from rich.text import Text
 
+from chronos_runtime.cli.facts import clock, print_block, print_document, print_facts, print_heading
 from chronos_runtime.cli.output import (
     Cell,
     Column,
     ago,
     clean,
     clean_lines,
-    console,
     duration,
     print_line,
     print_table,
@@ -58,20 +56,10 @@ def print_jobs(jobs: Sequence[JobRecord]) -> None:
 
 def print_job(job: JobRecord) -> None:
     """One job with everything that is known about it."""
-    out = console()
-    if out.is_terminal:
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in _facts(job):
-            table.add_row(name, value)
-        out.print(table)
-    else:
-        for name, value in _facts(job):
-            print_line(f"{name:<13} {value}")
-    _print_document("payload", job.payload)
+    print_facts(_facts(job))
+    print_document("payload", job.payload)
     if job.result is not None:
-        _print_document("result", job.result)
+        print_document("result", job.result)
     if job.errors:
         _print_errors(job.errors)
 
@@ -87,42 +75,27 @@ def _facts(job: JobRecord) -> Iterator[tuple[str, Cell]]:
         yield "timeout", duration(job.timeout_s)
     if job.unique_key is not None:
         yield "key", clean(job.unique_key)
-    yield "enqueued at", _clock(job.enqueued_at)
-    yield "due at", _clock(job.run_at)
+    yield "enqueued at", clock(job.enqueued_at)
+    yield "due at", clock(job.run_at)
     if job.lease_until is not None:
-        yield "lease until", _clock(job.lease_until)
+        yield "lease until", clock(job.lease_until)
         yield "worker", str(job.lease_token)[:18]
     if job.cancel_requested:
         yield "cancel", "requested"
     if job.finished_at is not None:
-        yield "finished at", _clock(job.finished_at)
+        yield "finished at", clock(job.finished_at)
     if job.run_s is not None:
         yield "ran for", duration(job.run_s)
 
 
-def _print_document(name: str, value: object) -> None:
-    _print_heading(name)
-    _print_block(clean_lines(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
-
-
 def _print_errors(errors: Sequence[dict[str, object]]) -> None:
-    _print_heading(f"errors, oldest first ({len(errors)})" if len(errors) > 1 else "error")
+    print_heading(f"errors, oldest first ({len(errors)})" if len(errors) > 1 else "error")
     for error in errors:
         head = Text(f"  attempt {error.get('attempt', '?')}  ")
         head.append(clean(str(error.get("at", ""))[:19].replace("T", " ")), style="dim")
         print_line(head.append(f"  {_error_line(error)}", style="red"))
     if trace := errors[-1].get("traceback"):
-        _print_block(clean_lines(str(trace)), style="dim")
-
-
-def _print_heading(name: str) -> None:
-    print_line("")
-    print_line(Text(name, style="bold"))
-
-
-def _print_block(text: str, style: str = "") -> None:
-    for line in text.splitlines():
-        print_line(Text(f"  {line}", style=style))
+        print_block(clean_lines(str(trace)), style="dim")
 
 
 def _error_line(error: dict[str, object]) -> str:
@@ -134,7 +107,3 @@ def _instant(job: JobRecord) -> datetime:
     if job.finished_at is not None:
         return job.finished_at
     return job.run_at if job.state == "scheduled" else job.enqueued_at
-
-
-def _clock(instant: datetime) -> str:
-    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S %Z} ({ago(instant)})"
