@@ -26,6 +26,7 @@ from benchmarks import (
     readme,
     recovery,
     scale,
+    schedules,
 )
 from benchmarks.facts import read_facts
 from benchmarks.guard import Verdict, judge, read_floors
@@ -61,6 +62,7 @@ SUITE: dict[str, Sized] = {
     "mixed": mixed.measure,
     "idle": idle.measure,
     "recovery": recovery.measure,
+    "schedules": schedules.measure,
 }
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
@@ -135,6 +137,12 @@ def run_idle(quick: Quick = False, as_json: AsJson = False) -> None:
 def run_recovery(quick: Quick = False, as_json: AsJson = False) -> None:
     """How soon the jobs of a killed worker run again."""
     _run(partial(recovery.measure, quick=quick), quick, as_json)
+
+
+@app.command("schedules")
+def run_schedules(quick: Quick = False, as_json: AsJson = False) -> None:
+    """How late a fire is, and what a pass costs with a hundred thousand schedules."""
+    _run(partial(schedules.measure, quick=quick), quick, as_json)
 
 
 @app.command("guard")

@@ -1,4 +1,6 @@
-"""The app that worker processes of benchmarks run: handlers that do nothing, wait, or hang."""
+"""The app that worker processes of benchmarks run: handlers that do nothing, wait, hang, tell."""
+
+import time
 
 import anyio
 
@@ -7,6 +9,7 @@ from chronos_runtime import Chronos, Job
 NOOP = "noop"
 WAITING = "waiting"
 HANGING = "hanging"
+TELLING = "telling"
 
 WAIT_S = 0.005
 """A quick call to something outside: a cache, a query, another service."""
@@ -31,3 +34,10 @@ async def waiting(job: Job, payload: dict[str, int]) -> None:
 async def hanging(job: Job, payload: dict[str, int]) -> None:
     """Run for as long as any benchmark does: until killed."""
     await anyio.sleep(_HANG_S)
+
+
+@app.handler(TELLING)
+async def telling(job: Job, payload: object) -> float:
+    """The seconds since the occurrence it runs for; one clock for all processes of a machine."""
+    assert job.occurrence is not None
+    return time.time() - job.occurrence.timestamp()

@@ -76,9 +76,9 @@ async def empty_database(server: Server, name: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def fresh_database(server: Server) -> AsyncIterator[DatabaseConfig]:
+async def fresh_database(server: Server, *, name: str = "bench") -> AsyncIterator[DatabaseConfig]:
     """A new database of ours: migrated, with today's history partition."""
-    async with empty_database(server, "bench") as dsn:
+    async with empty_database(server, name) as dsn:
         connection = await asyncpg.connect(dsn)
         await migrate(connection)
         await connection.close()

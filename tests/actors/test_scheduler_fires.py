@@ -247,6 +247,36 @@ async def test_it_sleeps_until_the_next_schedule_is_due() -> None:
     assert calendar.nudge.waits[0] == pytest.approx(3.0, abs=0.1)
 
 
+async def test_the_pause_is_part_of_the_sleep_and_not_taken_off_twice() -> None:
+    calendar = Calendar()
+    await calendar.add(next_run_at=START + timedelta(seconds=3))
+    async with running(calendar.scheduler(pause_s=0.3).run):
+        await eventually(lambda: calendar.nudge.waits)
+    assert calendar.nudge.waits[0] == pytest.approx(2.7, abs=0.1)
+
+
+async def test_it_sleeps_until_what_it_has_just_fired_is_due_again() -> None:
+    calendar = Calendar()
+    await calendar.add(cron=None, interval_s=3.0, next_run_at=START)
+    async with running(calendar.scheduler().run):
+        await eventually(lambda: calendar.nudge.waits)
+    assert len(await calendar.claim()) == 1
+    assert calendar.nudge.waits[0] == pytest.approx(3.0, abs=0.1)
+
+
+async def test_what_it_could_not_fire_because_somebody_held_it_is_looked_at_again_soon() -> None:
+    calendar = Calendar()
+    await calendar.add(next_run_at=START)
+
+    async def lose(firings: list[Firing]) -> dict[Any, Fired]:
+        return {}
+
+    calendar.store.schedules.fire_schedules = lose  # type: ignore[method-assign,assignment]
+    async with running(calendar.scheduler(fire_pause_s=0.5).run):
+        await eventually(lambda: calendar.nudge.waits)
+    assert calendar.nudge.waits[0] == pytest.approx(0.5, abs=0.1)
+
+
 async def test_a_nudge_has_the_schedules_looked_at_but_no_more_often_than_the_pause() -> None:
     calendar = Calendar()
     scheduler = calendar.scheduler(fire_pause_s=3_600.0)

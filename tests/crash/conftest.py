@@ -9,6 +9,7 @@ import pytest
 from chronos_runtime.client import Client
 from tests.crash.checker import Checker, open_checker
 from tests.crash.fleet import Fleet, Gate
+from tests.crash.occurrences import SEEN, ScheduleChecker
 from tests.crash.say import Say
 
 
@@ -24,6 +25,13 @@ async def checker(dsn: str, anyio_backend: object) -> AsyncIterator[Checker]:
     """The judge; evidence stands in the database of the queue."""
     async with open_checker(dsn, dsn) as checker:
         yield checker
+
+
+@pytest.fixture
+async def schedules(checker: Checker) -> ScheduleChecker:
+    """The judge of schedules; what handlers of fires write down stands beside them."""
+    await checker.evidence.execute(SEEN)
+    return ScheduleChecker(checker.queue, checker.evidence)
 
 
 @pytest.fixture

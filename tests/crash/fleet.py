@@ -1,11 +1,12 @@
 """Worker processes, each started, signalled and ended by its own process id."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,15 @@ PATIENT = {"lease_s": 60.0, "interval_s": 5.0}
 class WorkerProcess:
     """One running worker."""
 
-    def __init__(self, arguments: list[str], log_path: Path) -> None:
+    def __init__(
+        self, arguments: list[str], log_path: Path, environment: Mapping[str, str]
+    ) -> None:
         self.log_path = log_path
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.worker", *arguments],
                 cwd=ROOT,
+                env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -133,7 +137,13 @@ class Fleet:
         self._evidence_dsn = evidence_dsn
         self._folder = folder
 
-    def start(self, *, dsn: str | None = None, **sections: dict[str, Any]) -> WorkerProcess:
+    def start(
+        self,
+        *,
+        dsn: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        **sections: dict[str, Any],
+    ) -> WorkerProcess:
         """Start a worker; `sections` of its config overlay the ones above."""
         config = {
             name: SECTIONS.get(name, {}) | sections.get(name, {})
@@ -142,6 +152,7 @@ class Fleet:
         worker = WorkerProcess(
             [dsn or self.dsn, self._evidence_dsn, json.dumps(config)],
             self._folder / f"worker-{len(self.workers)}.log",
+            environment or {},
         )
         self.workers.append(worker)
         return worker

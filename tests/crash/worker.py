@@ -57,6 +57,15 @@ class Evidence:
             what,
         )
 
+    async def add_occurrence(self, job: Job) -> None:
+        """That a fire runs, committed."""
+        await self._pool.execute(
+            "insert into seen (schedule_id, occurrence, job_id) values ($1, $2, $3)",
+            job.schedule_id,
+            job.occurrence,
+            job.id,
+        )
+
     async def count(self, job: Job, what: str) -> int:
         """How often that is on record for a job."""
         counted: int = await self._pool.fetchval(
@@ -99,6 +108,10 @@ def register_workers(app: Chronos, evidence: Evidence) -> None:
         await evidence.add(job, "start")
         block_the_loop(work.for_s)
         return await ended(job)
+
+    @app.handler("tick")
+    async def tick(job: Job, payload: object) -> None:
+        await evidence.add_occurrence(job)
 
     @app.handler("snooze")
     async def snooze(job: Job, work: Work) -> object:

@@ -108,12 +108,20 @@ class Scheduler:
             for batch in _batches(firings):
                 won += await self._fire(batch, due)
             rows(won)
-        waits = [] if due.next_due_s is None else [due.next_due_s]
-        if due.has_queued:
-            waits.append(self._config.interval_s)
-        self._next_fire_s = min(waits, default=None)
+        self._next_fire_s = self._wait_s(due, firings, won)
         # What nobody could fire just now is locked by somebody who does.
         return won > 0 and len(due.schedules) >= self._config.fire_batch_max
+
+    def _wait_s(self, due: Due, firings: list[Firing], won: int) -> float | None:
+        """How long after the look there is something to fire; None: nothing is known."""
+        waits = [(one.next_at - due.read_at).total_seconds() for one in firings if one.next_at]
+        if due.next_due_s is not None:
+            waits.append(due.next_due_s)
+        if due.has_queued:
+            waits.append(self._config.interval_s)
+        if won < len(firings):
+            waits.append(0.0)  # Locked by an edit or by the end of a fire, perhaps: still due.
+        return min(waits, default=None)
 
     async def _evaluate(self, due: Due) -> list[Firing]:
         """What to fire; what cannot be evaluated is marked, and stops no other."""
@@ -187,11 +195,14 @@ class Scheduler:
         # A millisecond late rather than early: waking before the instant finds nothing.
         if next_due_s is not None:
             dues.append(next_due_s + 0.001)
+        waits = [min(dues) - self._config.pause_s]
         if self._next_fire_s is not None:
-            # Not before the schedules may be looked at again.
+            # Not before the schedules may be looked at again. Counted from the look, so the pause
+            # is over already: to take it off once more would wake early, look in vain, and then
+            # be late by a whole fire_pause_s.
             wait_s = max(self._next_fire_s + 0.001, self._config.fire_pause_s)
-            dues.append(self._looked_at + wait_s - anyio.current_time())
-        return max(min(dues) - self._config.pause_s, 0.0)
+            waits.append(self._looked_at + wait_s - anyio.current_time())
+        return max(min(waits), 0.0)
 
 
 def _tell_missed(firings: list[Firing]) -> None:
