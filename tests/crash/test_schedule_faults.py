@@ -120,6 +120,7 @@ async def test_a_scheduler_killed_before_or_after_its_fire_neither_loses_nor_dou
     await schedules.wait_finished()
     assert await schedules.faults(plans) == {}
     assert await schedules.faults(plans, fires=RAN) == {}
+    assert await schedules.fired_again() == []
 
 
 @pytest.mark.parametrize("is_rolled_back", [True, False], ids=["rolled back", "committed"])
@@ -139,6 +140,7 @@ async def test_a_scheduler_killed_inside_its_fire_neither_loses_nor_doubles_it(
         await schedules.wait_finished()
     assert await schedules.faults(plans) == {}
     assert await schedules.faults(plans, fires=RAN) == {}
+    assert await schedules.fired_again() == []
 
 
 async def test_a_fire_whose_reply_was_lost_happened_once(

@@ -112,5 +112,6 @@ async def test_every_occurrence_fires_exactly_once_though_workers_die_all_the_ti
     say(f"{len(plans)} schedules, {SECONDS:g} s, {killed} workers killed;")
     say(f"{sum(runs.values())} fires, by how often they ran: {dict(sorted(runs.items()))}")
     assert await schedules.faults(plans, fires=RAN) == {}
+    assert await schedules.fired_again() == []
     if not is_pruned:
         assert await schedules.faults(plans) == {}
