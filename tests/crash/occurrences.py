@@ -88,7 +88,8 @@ class ScheduleChecker(Checker):
 
         async def finished() -> bool:
             await anyio.sleep(LOOK_S)
-            return await self.queue.fetchval(UNFINISHED) == 0
+            unfinished: int = await self.queue.fetchval(UNFINISHED)
+            return unfinished == 0
 
         await eventually(finished, DEADLINE_S)
         await self.wait_drained()

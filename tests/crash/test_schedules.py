@@ -40,19 +40,19 @@ def make_plans(first_at: datetime, last_at: datetime) -> list[Plan]:
 
 
 async def add_schedule(client: Client, plan: Plan) -> None:
-    timing: ScheduleOptions = {"every_s": plan.every_s, "anchor": plan.first_at}
+    options: ScheduleOptions = {
+        "ends_at": plan.last_at,
+        "catch_up": "all" if plan.catches_all else "one",
+        "catch_up_max": 1_000,
+        "max_attempts": PATIENCE,
+    }
     if plan.is_cron:
-        cron = "* * * * * *" if plan.every_s == 1 else "* * * * *"
-        timing = {"cron": cron, "starts_at": plan.first_at}
-    await client.schedules.add(
-        plan.name,
-        "tick",
-        **timing,
-        ends_at=plan.last_at,
-        catch_up="all" if plan.catches_all else "one",
-        catch_up_max=1_000,
-        max_attempts=PATIENCE,
-    )
+        options["cron"] = "* * * * * *" if plan.every_s == 1 else "* * * * *"
+        options["starts_at"] = plan.first_at
+    else:
+        options["every_s"] = plan.every_s
+        options["anchor"] = plan.first_at
+    await client.schedules.add(plan.name, "tick", **options)
 
 
 async def kill_until(
