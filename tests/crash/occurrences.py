@@ -20,7 +20,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # No unique constraint: what runs twice, or under two ids, must show.
 SEEN = """
-create table seen (schedule_id uuid not null, occurrence timestamptz not null, job_id uuid not null)
+create table seen (
+    schedule_id uuid not null,
+    occurrence timestamptz not null,
+    job_id uuid not null,
+    attempt integer not null
+)
 """
 FIRES = """
 select schedule_id, occurrence, id from chronos.jobs where schedule_id is not null
@@ -28,6 +33,8 @@ union all
 select schedule_id, occurrence, id from chronos.job_history where schedule_id is not null
 """
 RAN = "select distinct schedule_id, occurrence, job_id as id from seen"
+# A death costs an attempt, so the number of one that starts again is another.
+AGAIN = "select job_id from seen group by job_id, attempt having count(*) > 1"
 UNFINISHED = """
 select count(*) from chronos.schedules where status <> 'finished' and ends_at is not null
 """
@@ -81,10 +88,15 @@ class ScheduleChecker(Checker):
 
         async def finished() -> bool:
             await anyio.sleep(LOOK_S)
-            return await self.queue.fetchval(UNFINISHED) == 0
+            unfinished: int = await self.queue.fetchval(UNFINISHED)
+            return unfinished == 0
 
         await eventually(finished, DEADLINE_S)
         await self.wait_drained()
+
+    async def fired_again(self) -> list[UUID]:
+        """Jobs that ran one attempt twice: fired, forgotten, and fired again under the same id."""
+        return [row["job_id"] for row in await self.queue.fetch(AGAIN)]
 
     async def faults(self, plans: Collection[Plan], *, fires: str = FIRES) -> dict[str, list[Any]]:
         """What is wrong with the fires that a statement finds: empty when all is well."""

@@ -24,7 +24,7 @@ FIRE = "-- Fires schedules"
 
 SCHEDULES = 20
 AGO = timedelta(seconds=20)
-AHEAD = timedelta(seconds=2)
+AHEAD = timedelta(seconds=5)
 DOWN = timedelta(days=3)
 
 # The fire stops where its first job goes in: its schedules are locked, nothing is committed.
@@ -52,7 +52,7 @@ async def proxy(dsn: str, anyio_backend: object) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def plans(client: Client, schedules: ScheduleChecker) -> list[Plan]:
-    """Schedules that are due since a while, each second, and end soon."""
+    """Schedules that are due each second, since a while, and end soon."""
     now = next_step(await schedules.now(), 1)
     plans = [Plan(f"s{n}", 1, now - AGO, now + AHEAD) for n in range(SCHEDULES)]
     for plan in plans:
@@ -120,6 +120,7 @@ async def test_a_scheduler_killed_before_or_after_its_fire_neither_loses_nor_dou
     await schedules.wait_finished()
     assert await schedules.faults(plans) == {}
     assert await schedules.faults(plans, fires=RAN) == {}
+    assert await schedules.fired_again() == []
 
 
 @pytest.mark.parametrize("is_rolled_back", [True, False], ids=["rolled back", "committed"])
@@ -134,11 +135,13 @@ async def test_a_scheduler_killed_inside_its_fire_neither_loses_nor_doubles_it(
         assert await schedules.queue.fetch(FIRES) == []
         if is_rolled_back:
             await holder.execute("select pg_terminate_backend($1)", pid)
-        await holder.execute("select pg_advisory_unlock(1)")  # Else the dead worker's fire commits.
+        # What was not rolled back goes on and commits, though nobody is there to hear of it.
+        await holder.execute("select pg_advisory_unlock(1)")
         fleet.start()
         await schedules.wait_finished()
     assert await schedules.faults(plans) == {}
     assert await schedules.faults(plans, fires=RAN) == {}
+    assert await schedules.fired_again() == []
 
 
 async def test_a_fire_whose_reply_was_lost_happened_once(
@@ -201,7 +204,7 @@ async def test_processes_whose_clocks_are_wrong_by_an_hour_fire_by_that_of_the_d
     late_s = [(fired_at - at).total_seconds() for at, fired_at in fires.items()]
     say(f"fires late by {late_s} s")
     assert min(late_s) >= 0
-    assert max(late_s) < 10
+    assert max(late_s) < DEADLINE_S
 
 
 @pytest.mark.parametrize(

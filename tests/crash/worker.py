@@ -60,10 +60,11 @@ class Evidence:
     async def add_occurrence(self, job: Job) -> None:
         """That a fire runs, committed."""
         await self._pool.execute(
-            "insert into seen (schedule_id, occurrence, job_id) values ($1, $2, $3)",
+            "insert into seen (schedule_id, occurrence, job_id, attempt) values ($1, $2, $3, $4)",
             job.schedule_id,
             job.occurrence,
             job.id,
+            job.attempt,
         )
 
     async def count(self, job: Job, what: str) -> int:
