@@ -180,6 +180,14 @@ async def test_what_was_missed_while_paused_does_not_burst() -> None:
     assert await office.fire() == 1
 
 
+async def test_one_added_paused_fires_nothing_before_it_is_resumed() -> None:
+    office = Office()
+    await office.schedules.add("late", "greet", at=START - timedelta(hours=1), paused=True)
+    assert await office.fire() == 0
+    await office.schedules.resume("late")
+    assert await office.fire() == 1
+
+
 async def test_a_single_instant_missed_while_paused_fires_when_it_is_resumed() -> None:
     office = Office()
     await office.schedules.add("once", "greet", at=START + timedelta(hours=1))

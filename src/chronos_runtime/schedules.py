@@ -77,9 +77,11 @@ class Schedules:
         name: str,
         kind: str | HandlerFunction,
         payload: object = None,
+        *,
+        paused: bool = False,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Add a schedule; see `ScheduleOptions`.
+        """Add a schedule; see `ScheduleOptions`. A paused one fires nothing before `resume`.
 
         Strings in the payload may hold `{{occurrence}}`, `{{name}}` and `{{schedule_id}}`, which
         each fire fills in.
@@ -87,7 +89,8 @@ class Schedules:
         checked_name(name, "name")
         known, rules = self._rules_of(kind)
         definition = define_schedule(name, known, payload, rules, **options)
-        return await add_schedule(self._store, Schedule(id=uuid4(), name=name, **_flat(definition)))
+        made = Schedule(id=uuid4(), name=name, paused=paused, **_flat(definition))
+        return await add_schedule(self._store, made)
 
     async def get(self, name: str) -> Schedule:
         """The schedule of that name."""

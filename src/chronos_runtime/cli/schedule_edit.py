@@ -64,7 +64,7 @@ def add_schedule(
     expect_success_within: ExpectWithin = None,
     expect_url: ExpectUrl = None,
     is_paused: Annotated[
-        bool, typer.Option("--paused", help="Pause it right after; what is due by then fires.")
+        bool, typer.Option("--paused", help="It fires nothing before it is resumed.")
     ] = False,
     module: AppPath = None,
     dsn: Dsn = None,
@@ -97,10 +97,7 @@ def add_schedule(
 
     async def command() -> None:
         async with open_client(dsn, config, app) as client:
-            added = await client.schedules.add(name, kind, body, **options)
-            if is_paused:
-                await client.schedules.pause(name)
-                added = await client.schedules.get(name)
+            added = await client.schedules.add(name, kind, body, paused=is_paused, **options)
         print_change(added, "added", is_json=json)
 
     execute(command)
