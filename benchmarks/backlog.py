@@ -22,7 +22,7 @@ from benchmarks.round import DEADLINE_S, is_up, running
 from benchmarks.server import Server, usage
 from benchmarks.statements import CLAIM, watched_statements
 from benchmarks.steps import Steps
-from chronos_runtime import Client
+from chronos_runtime import Client, Config
 from chronos_runtime.config import DatabaseConfig
 
 # Two seconds, thirty full claims. Many short rounds rather than few long ones: what else the
@@ -35,6 +35,8 @@ QUICK_DEPTHS = (10_000, 200_000)
 DEEP = 10_000_000  # 3.5 GB, twice over while its copy is drained.
 ROUNDS = 8
 QUICK_ROUNDS = 3
+# What a process holds does not wait: so many more are there, and the depth is left at the end.
+HELD = Config().executor.concurrency + 4 * Config().claimer.batch_max
 
 _BYTES_PER_JOB = 2 * 400  # Measured: 354 of table and indexes; and again for the copy.
 _BYTES_BESIDES = 4 * 2**30  # The log, twice max_wal_size at the worst.
@@ -65,14 +67,14 @@ async def measure(
     jobs = QUICK_JOBS if quick else JOBS
     depths = (QUICK_DEPTHS if quick else DEPTHS) + ((DEEP,) if deep else ())
     rounds = rounds or (QUICK_ROUNDS if quick else ROUNDS)
-    await _check_disk(server, sum(depths) + jobs * len(depths))
+    await _check_disk(server, sum(depths) + (jobs + HELD) * len(depths))
     windows: Windows = {depth: [] for depth in depths}
     steps.start(len(depths) * (rounds + 1), "filling")
     async with AsyncExitStack() as filled:
         names: dict[int, str] = {}
         for depth in depths:
             names[depth] = await filled.enter_async_context(
-                filled_database(server, jobs + depth, NOOP)
+                filled_database(server, jobs + HELD + depth, NOOP)
             )
             steps.step("draining" if depth == depths[-1] else "")
         for turn in range(rounds):

@@ -221,6 +221,18 @@ async def test_a_cancelled_caller_never_leaves_a_statement_half_done(
     await sessions_end(connection)
 
 
+async def test_whoever_is_cancelled_begins_no_further_statement(dsn: str) -> None:
+    async with open_lane(dsn) as lane:
+        begun = 0
+        with anyio.CancelScope() as scope:
+            while begun < 5:
+                begun += 1
+                scope.cancel()
+                await lane.run("step", fetch_value("select 7"))
+        assert begun == 1
+        assert (lane.used, lane.idle) == (0, 0)
+
+
 @pytest.mark.parametrize("cancel", [_cancel_scope, _cancel_task])
 async def test_a_cancelled_callers_statement_goes_on_and_its_connection_comes_back(
     dsn: str, connection: Connection, cancel: Cancel

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import asyncpg
 
 from chronos_runtime.errors import StoreUnavailable
@@ -87,6 +88,8 @@ class Lane:
             self._observe(statement, time.monotonic() - started, answered)
 
     async def _find_place(self, statement: str) -> None:
+        # All else is shielded: without this, a loop of statements could never be stopped.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         try:
             self._places.acquire_nowait()
         except anyio.WouldBlock:
