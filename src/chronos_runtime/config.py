@@ -10,19 +10,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from chronos_runtime.checks import checked_name, checked_reference
+from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import ConfigError, InputError
-
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Port = Annotated[int, Meta(ge=1, le=65_535)]
+from chronos_runtime.processor_config import WakeConfig
+from chronos_runtime.setting import Count, Seconds, Section
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table of the TOML file."""
-
-
-class DatabaseConfig(_Section, frozen=True, kw_only=True):
+class DatabaseConfig(Section, frozen=True, kw_only=True):
     """Where the jobs are."""
 
     dsn: str = ""
@@ -46,7 +40,7 @@ class DatabaseConfig(_Section, frozen=True, kw_only=True):
         return f"{type(self).__name__}({shown})"
 
 
-class ClaimerConfig(_Section, frozen=True, kw_only=True):
+class ClaimerConfig(Section, frozen=True, kw_only=True):
     """How jobs are claimed."""
 
     batch_max: Count = 4_000
@@ -62,7 +56,7 @@ class ClaimerConfig(_Section, frozen=True, kw_only=True):
     """How often to look behind the frontier with no reason to."""
 
 
-class ExecutorConfig(_Section, frozen=True, kw_only=True):
+class ExecutorConfig(Section, frozen=True, kw_only=True):
     """How handlers run."""
 
     concurrency: Count = 100
@@ -73,7 +67,7 @@ class ExecutorConfig(_Section, frozen=True, kw_only=True):
     result_max_bytes: Count = 65_536
 
 
-class HeartbeaterConfig(_Section, frozen=True, kw_only=True):
+class HeartbeaterConfig(Section, frozen=True, kw_only=True):
     """How leases are kept."""
 
     lease_s: Seconds = 30.0
@@ -83,7 +77,7 @@ class HeartbeaterConfig(_Section, frozen=True, kw_only=True):
     """A loop that does not answer for so long is named, with the stack that blocks it."""
 
 
-class ReporterConfig(_Section, frozen=True, kw_only=True):
+class ReporterConfig(Section, frozen=True, kw_only=True):
     """How outcomes are written."""
 
     batch_max: Count = 4_000
@@ -91,14 +85,14 @@ class ReporterConfig(_Section, frozen=True, kw_only=True):
     """return_jobs looks each row's values up among all of its batch: keep that square small."""
 
 
-class WatchdogConfig(_Section, frozen=True, kw_only=True):
+class WatchdogConfig(Section, frozen=True, kw_only=True):
     """How expired leases are taken back."""
 
     interval_s: Seconds = 2.0
     batch_max: Count = 500
 
 
-class SchedulerConfig(_Section, frozen=True, kw_only=True):
+class SchedulerConfig(Section, frozen=True, kw_only=True):
     """How due jobs become ready, and due schedules fire."""
 
     interval_s: Seconds = 1.0
@@ -118,7 +112,7 @@ class SchedulerConfig(_Section, frozen=True, kw_only=True):
     """fire_schedules looks each row's values up among all of its batch: keep that square small."""
 
 
-class ListenerConfig(_Section, frozen=True, kw_only=True):
+class ListenerConfig(Section, frozen=True, kw_only=True):
     """How notifications are heard."""
 
     enabled: bool = True
@@ -128,7 +122,7 @@ class ListenerConfig(_Section, frozen=True, kw_only=True):
     probe_deadline_s: Seconds = 5.0
 
 
-class JanitorConfig(_Section, frozen=True, kw_only=True):
+class JanitorConfig(Section, frozen=True, kw_only=True):
     """How the house is kept."""
 
     interval_s: Seconds = 60.0
@@ -139,7 +133,7 @@ class JanitorConfig(_Section, frozen=True, kw_only=True):
     retention_days: Count = 30
 
 
-class SurveyorConfig(_Section, frozen=True, kw_only=True):
+class SurveyorConfig(Section, frozen=True, kw_only=True):
     """How depths are measured."""
 
     interval_s: Seconds = 15.0
@@ -147,7 +141,7 @@ class SurveyorConfig(_Section, frozen=True, kw_only=True):
     """No count goes further: about 3 ms at any backlog."""
 
 
-class ExporterConfig(_Section, frozen=True, kw_only=True):
+class ExporterConfig(Section, frozen=True, kw_only=True):
     """Where /metrics, /healthz and /readyz are served."""
 
     enabled: bool = True
@@ -158,31 +152,7 @@ class ExporterConfig(_Section, frozen=True, kw_only=True):
     """An actor that made no progress for so long, beyond its own interval, is not ready."""
 
 
-class WakeConfig(_Section, frozen=True, kw_only=True):
-    """How `chronos.wake` posts to URLs."""
-
-    timeout_s: Seconds = 15.0
-    """Of a whole delivery; Standard Webhooks asks senders to wait 15 to 30 s."""
-    connect_s: Seconds = 5.0
-    per_host: Count = 10
-    """Deliveries to one host at once, in this process: no receiver asked to be load-tested."""
-    busy_wait_s: Seconds = 1.0
-    """How long a delivery waits for its turn at a host, in a slot that others could use; then it
-    is snoozed."""
-    connections_max: Count = 100
-    response_max_bytes: Count = 65_536
-    """Read so that the connection can be used again; nothing of it is kept."""
-    retry_after_max_s: Seconds = 3_600.0
-    """A receiver may ask for more time, but not for ever."""
-    ports: list[Port] = []
-    """Besides 443, and 80 for what is allowed."""
-    allow: list[str] = []
-    """What is not public and may be reached: hosts, host:port, networks (egress.py)."""
-    secrets: dict[str, str | list[str]] = {}
-    """By name, where to read signing secrets from: env:NAME or file:/path, the newest first."""
-
-
-class SupervisorConfig(_Section, frozen=True, kw_only=True):
+class SupervisorConfig(Section, frozen=True, kw_only=True):
     """What a crash means."""
 
     restarts_max: Count = 5
@@ -191,7 +161,7 @@ class SupervisorConfig(_Section, frozen=True, kw_only=True):
     backoff_max_s: Seconds = 5.0
 
 
-class Config(_Section, frozen=True, kw_only=True):
+class Config(Section, frozen=True, kw_only=True):
     """The whole tree.
 
     >>> Config().heartbeater.lease_s
@@ -236,7 +206,7 @@ class Config(_Section, frozen=True, kw_only=True):
         """Refuse settings that fit alone but not together, and topics no job can have."""
         _check_topics("topics", self.topics)
         _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
-        _check_secrets(self.wake.secrets)
+        self.wake.check()
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(
@@ -254,15 +224,3 @@ def _check_topics(key: str, topics: Iterable[str]) -> None:
             checked_name(topic, "topic")
         except InputError as error:
             raise ConfigError(f"{key}: {error}") from error
-
-
-def _check_secrets(secrets: dict[str, str | list[str]]) -> None:
-    for name, references in secrets.items():
-        listed = [references] if isinstance(references, str) else references
-        if not listed:
-            raise ConfigError(f"wake.secrets: {name!r} has no secret; give one, or leave it out")
-        for reference in listed:
-            try:
-                checked_reference(reference)
-            except InputError as error:
-                raise ConfigError(f"wake.secrets: {name!r}: {error}") from error

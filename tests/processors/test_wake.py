@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from chronos_runtime.config import WakeConfig
 from chronos_runtime.errors import DeliveryFailed, PayloadError
 from chronos_runtime.failure import failure_record
 from chronos_runtime.job import Discard, Job, Retry
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.payload import encode_payload
+from chronos_runtime.processor_config import WakeConfig
 from chronos_runtime.processors.verdict import OUTCOMES, judge
 from chronos_runtime.processors.wake import Wake, wake_handler
 from chronos_runtime.processors.wake_payload import (

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import anyio
 import httpcore
 
-from chronos_runtime.config import WakeConfig
+from chronos_runtime.processor_config import WakeConfig
 from chronos_runtime.processors.dialer import VettedBackend
 from chronos_runtime.processors.egress import Egress
 from chronos_runtime.processors.targets import Target

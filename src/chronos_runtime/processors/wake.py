@@ -17,11 +17,11 @@ from contextlib import asynccontextmanager
 import anyio
 import httpcore
 
-from chronos_runtime.config import WakeConfig
 from chronos_runtime.errors import DeliveryFailed, InputError
 from chronos_runtime.handlers import Handler
 from chronos_runtime.job import Discard, Job, Retry, Snooze
 from chronos_runtime.metrics import Metrics
+from chronos_runtime.processor_config import WakeConfig
 from chronos_runtime.processors.courier import Courier
 from chronos_runtime.processors.egress import Egress, Resolve, checked_url, resolve_name
 from chronos_runtime.processors.signing import load_signers
