@@ -16,6 +16,7 @@
     ├── DeliveryFailed         a URL was not reached, or did not answer with 2xx
     ├── ProcessorFailure       what a processor was asked for did not happen
     │   ├── TemporaryFailure   trying again may help, perhaps after a time the provider named
+    │   │   └── FunctionFailed a SQL function was refused, broke, or said that it failed
     │   └── PermanentFailure   trying again would not help
     └── CrashLoop              an actor failed more often than its budget allows    exit 6
 
@@ -109,7 +110,11 @@ class DeliveryFailed(ChronosError):
 
 
 class ProcessorFailure(ChronosError):
-    """What a processor was asked for did not happen; `outcome` is the word its metric counts."""
+    """What a processor was asked for did not happen; `outcome` is the word its metric counts.
+
+    >>> ProcessorFailure("no", outcome="rejected").outcome
+    'rejected'
+    """
 
     def __init__(self, reason: str, *, outcome: str = "failed") -> None:
         super().__init__(reason)
@@ -130,6 +135,14 @@ class TemporaryFailure(ProcessorFailure):
     ) -> None:
         super().__init__(reason, outcome=outcome)
         self.after_s = after_s
+
+
+class FunctionFailed(TemporaryFailure):
+    """A SQL function was refused, broke, or said that it failed. The message names it and the fix.
+
+    >>> FunctionFailed("shop.charge: no funds", outcome="unsuccessful").outcome
+    'unsuccessful'
+    """
 
 
 class PermanentFailure(ProcessorFailure):
