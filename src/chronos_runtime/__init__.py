@@ -7,6 +7,7 @@ from chronos_runtime.client import Client
 from chronos_runtime.config import Config
 from chronos_runtime.errors import (
     ChronosError,
+    ClaimLost,
     ConfigError,
     FunctionFailed,
     InputError,
@@ -28,11 +29,13 @@ from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
 from chronos_runtime.store.memory import MemoryStore
+from chronos_runtime.transaction import Transaction
 
 __all__ = [
     "Cancel",
     "Chronos",
     "ChronosError",
+    "ClaimLost",
     "Client",
     "Config",
     "ConfigError",
@@ -65,5 +68,6 @@ __all__ = [
     "TargetRefused",
     "Task",
     "TemporaryFailure",
+    "Transaction",
     "UnknownKind",
 ]
