@@ -13,7 +13,7 @@ import msgspec
 
 from chronos_runtime.errors import FunctionFailed, PermanentFailure
 from chronos_runtime.failure import MESSAGE_MAX_CHARS, clean_text
-from chronos_runtime.processors.function_name import FunctionName
+from chronos_runtime.function_name import FunctionName
 
 SUCCEEDED = "succeeded"
 

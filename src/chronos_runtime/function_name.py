@@ -1,7 +1,7 @@
 """The name of a SQL function, as tasks give it: `schema.function`, and nothing that needs quotes.
 
 A name from a payload is somebody else's text on its way to a statement. So it is one of few shapes
-here, looked up in the catalog before it is used (`functions.py`), and quoted by the server.
+here, looked up in the catalog before it is used (`resolve_function.sql`), and quoted by the server.
 """
 
 import re
