@@ -7,6 +7,7 @@ is ended by the server, so that the row locks of a frozen process do not outlive
 """
 
 import functools
+from contextlib import suppress
 from types import TracebackType
 from typing import cast
 
@@ -65,6 +66,11 @@ class HandlerConnections:
         assert self._pool is not None
         await self._pool.release(connection, timeout=_ROLL_BACK_S)
 
+    def terminate(self, connection: PoolConnectionProxy) -> None:
+        """End it as it is; one that died has left the pool by itself, and cannot be asked."""
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()
+
     async def close(self) -> None:
         """Close them all; a later transaction opens new ones."""
         if self._pool is not None:
@@ -107,7 +113,7 @@ class FencedTransaction(Transaction):
             self._begun = self._connection.transaction()
             await self._begun.start()
         except BaseException as failure:
-            self._connection.terminate()
+            self._connections.terminate(self._connection)
             await self._let_go()
             if isinstance(failure, FAULTS):
                 raise translate(failure, "transaction") from failure
@@ -147,7 +153,7 @@ class FencedTransaction(Transaction):
                     await self._begun.commit()
         except FAULTS as failure:
             trouble = translate(failure, "transaction")
-            self._connection.terminate()
+            self._connections.terminate(self._connection)
             if not self._is_committing or not isinstance(trouble, StoreUnavailable):
                 raise trouble from failure
             with anyio.CancelScope(shield=True):
@@ -180,14 +186,14 @@ class FencedTransaction(Transaction):
                 if not self._connection.is_closed() and not self._is_committing:
                     await self._begun.rollback()
         except FAULTS:
-            self._connection.terminate()
+            self._connections.terminate(self._connection)
 
     async def _let_go(self) -> None:
         try:
             with anyio.CancelScope(shield=True):
                 await self._connections.release(self._connection)
         except FAULTS:
-            self._connection.terminate()
+            self._connections.terminate(self._connection)
 
 
 async def _fetch(

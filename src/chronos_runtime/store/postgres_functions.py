@@ -151,7 +151,7 @@ class PostgresFunctions:
                         if not is_over and not connection.is_closed():
                             await begun.rollback()
                 except FAULTS:
-                    connection.terminate()
+                    self._connections.terminate(connection)
                 await self._connections.release(connection)
 
 
