@@ -288,6 +288,27 @@ UNION ALL
     job_history.occurrence
    FROM chronos.job_history;
 
+CREATE TABLE chronos.allowed_functions (
+    schema_name text NOT NULL,
+    function_name text,
+    role text,
+    timeout_s real,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT allowed_functions_function_name CHECK (((function_name COLLATE "C") ~ '^[a-z_][a-z0-9_]{0,62}$'::text)),
+    CONSTRAINT allowed_functions_reserved CHECK (((schema_name <> ALL (ARRAY['chronos'::text, 'information_schema'::text])) AND (NOT starts_with(schema_name, 'pg_'::text)))),
+    CONSTRAINT allowed_functions_role CHECK (((role <> ALL (ARRAY[''::text, 'none'::text])) AND (octet_length(role) <= 63))),
+    CONSTRAINT allowed_functions_schema_name CHECK (((schema_name COLLATE "C") ~ '^[a-z_][a-z0-9_]{0,62}$'::text)),
+    CONSTRAINT allowed_functions_timeout_s CHECK (((timeout_s >= (0.001)::double precision) AND (timeout_s <= (86400)::double precision)))
+);
+
+COMMENT ON TABLE chronos.allowed_functions IS 'The SQL functions that tasks may call: one by name, or all of a schema.';
+
+COMMENT ON COLUMN chronos.allowed_functions.function_name IS 'null: every function of the schema. A row with a name goes before one without.';
+
+COMMENT ON COLUMN chronos.allowed_functions.role IS 'The role to call it as (set local role); null: as the worker is logged in.';
+
+COMMENT ON COLUMN chronos.allowed_functions.timeout_s IS 'Its statement_timeout; null: as the worker is configured.';
+
 CREATE TABLE chronos.idle_marks (
     topic text NOT NULL,
     worker uuid NOT NULL,
@@ -418,6 +439,9 @@ CREATE TABLE chronos.workers (
 ALTER TABLE ONLY chronos.job_history ATTACH PARTITION chronos.job_history_default DEFAULT;
 
 ALTER TABLE ONLY chronos.jobs ALTER COLUMN seq SET DEFAULT nextval('chronos.job_seq'::regclass);
+
+ALTER TABLE ONLY chronos.allowed_functions
+    ADD CONSTRAINT allowed_functions_once UNIQUE NULLS NOT DISTINCT (schema_name, function_name);
 
 ALTER TABLE ONLY chronos.idle_marks
     ADD CONSTRAINT idle_marks_pkey PRIMARY KEY (topic, worker);
