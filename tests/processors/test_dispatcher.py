@@ -263,6 +263,20 @@ async def test_however_a_processor_fails_there_is_one_fact_and_the_end_it_should
     assert len(office.provider.sent) == 1
 
 
+async def test_the_timeout_is_for_the_processor_alone(office: Office) -> None:
+    """Functions have their own; a stop half-way would leave a run without its fact."""
+    await make_function(office.shop, "slow_before", MESSAGE, body="perform pg_sleep(0.4);")
+    await make_function(office.shop, "slow_success", body="perform pg_sleep(0.4);")
+    payload = {
+        "user": "ada",
+        "before_handler": "shop.slow_before",
+        "success_handler": "shop.slow_success",
+    }
+    record = await office.push(payload, max_attempts=1, timeout_s=0.1)
+    assert (record.state, record.errors) == ("succeeded", [])
+    assert [fact.name for fact in await facts(office.shop)] == ["slow_before", "slow_success"]
+
+
 async def test_a_snooze_leaves_no_fact_and_costs_no_attempt(office: Office) -> None:
     office.provider.answer = lambda task, message: (
         Snooze(0.0) if len(office.provider.sent) < 3 else "sent"

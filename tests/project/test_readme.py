@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import anyio
+import asyncpg
 import msgspec
 import pytest
 import typer
@@ -166,3 +167,24 @@ def test_a_make_target_exists(target: str) -> None:
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
 def test_a_link_leads_somewhere(link: str) -> None:
     assert (ROOT / link).exists()
+
+
+async def test_the_function_in_sql_is_called_as_printed(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    [sql] = re.findall(r"```sql\n(.*?)```", README, re.DOTALL)
+    [payload] = re.findall(r"enqueue chronos.db_function '(.*?)'", README)
+    await connection.execute("create schema shop; create table shop.charges (order_id bigint)")
+    await connection.execute(sql)
+    config = Config(database=DatabaseConfig(dsn=dsn), exporter=ExporterConfig(port=0))
+    stop = anyio.Event()
+    async with Client.connect(dsn) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(Runtime(Chronos(), config).run, stop)
+        job = await client.enqueue("chronos.db_function", msgspec.json.decode(payload))
+
+        async def result() -> object:
+            return (await client.get(job.id)).result
+
+        assert await eventually(result) == {"charged": True}
+        stop.set()
+    assert await connection.fetchval("select order_id from shop.charges") == 7
