@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import ConfigError, InputError
-from chronos_runtime.processor_config import WakeConfig
+from chronos_runtime.processor_config import EmailConfig, SmsConfig, WakeConfig
 from chronos_runtime.setting import Count, Seconds, Section
 
 
@@ -182,6 +182,8 @@ class Config(Section, frozen=True, kw_only=True):
     surveyor: SurveyorConfig = SurveyorConfig()
     exporter: ExporterConfig = ExporterConfig()
     wake: WakeConfig = WakeConfig()
+    email: EmailConfig = EmailConfig()
+    sms: SmsConfig = SmsConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod
@@ -207,6 +209,8 @@ class Config(Section, frozen=True, kw_only=True):
         _check_topics("topics", self.topics)
         _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
         self.wake.check()
+        self.email.check()
+        self.sms.check()
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(
