@@ -12,13 +12,16 @@ from chronos_runtime.errors import (
     JobNotFound,
     JobStateError,
     PayloadError,
+    PermanentFailure,
     ScheduleNotFound,
     StoreError,
     StoreUnavailable,
     TargetRefused,
+    TemporaryFailure,
     UnknownKind,
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
+from chronos_runtime.processor import Processor, Task
 from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
@@ -46,6 +49,8 @@ __all__ = [
     "NewJob",
     "Page",
     "PayloadError",
+    "PermanentFailure",
+    "Processor",
     "Retry",
     "Runtime",
     "Schedule",
@@ -54,5 +59,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TargetRefused",
+    "Task",
+    "TemporaryFailure",
     "UnknownKind",
 ]
