@@ -16,10 +16,10 @@ import anyio
 import httpcore
 import msgspec
 
-from chronos_runtime.processor_config import WakeConfig
 from chronos_runtime.processors.dialer import VettedBackend
 from chronos_runtime.processors.egress import Egress
 from chronos_runtime.processors.targets import Target
+from chronos_runtime.processors.trouble import network_words
 from chronos_runtime.processors.verdict import Verdict, judge
 
 _KEEPALIVE_S = 30.0  # Below the idle timeout of every usual server and balancer.
@@ -62,6 +62,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Courier:
     """Asks and posts to what the egress allows; opens its connections when they are needed.
 
+    >>> from chronos_runtime.processor_config import WakeConfig
     >>> Courier(WakeConfig(), Egress(ports=[], allow=[]))  # doctest: +ELLIPSIS
     <...Courier object at ...>
     """
@@ -107,9 +108,10 @@ class Courier:
             return Answer(verdict=Verdict("timeout", f"no answer within {timeout_s:g} s"))
         except httpcore.NetworkError as error:
             was_connected = not isinstance(error, httpcore.ConnectError)
-            return Answer(
-                verdict=Verdict("unreachable", _words(error)), was_connected=was_connected
+            words = network_words(
+                error, "the connection broke" if was_connected else "no connection"
             )
+            return Answer(verdict=Verdict("unreachable", words), was_connected=was_connected)
         except httpcore.ProtocolError:
             return Answer(verdict=Verdict("invalid_answer", "what it answered is not HTTP"))
         return await self._answer(response, rest_s)
@@ -180,17 +182,3 @@ class Courier:
                 network_backend=self._backend,
             )
         return self._pool
-
-
-def _words(error: BaseException) -> str:
-    """Why there was no answer, in the words of TLS or of the operating system."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not good: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError):
-            return f"TLS failed: {cause.reason}"
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return "no connection" if isinstance(error, httpcore.ConnectError) else "the connection broke"
