@@ -150,9 +150,10 @@ def _read_below(folder: str, path: str, max_bytes: int) -> bytes | OSError:
             file = os.open(name, _PART | os.O_NONBLOCK, dir_fd=place)
         finally:
             os.close(place)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            return OSError(errno.EINVAL, "not a file")
         with os.fdopen(file, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                return OSError(errno.EINVAL, "not a file")
             return opened.read(max_bytes)
     except OSError as error:
         return error

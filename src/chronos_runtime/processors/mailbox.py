@@ -44,9 +44,9 @@ one address each, in ASCII
         name, address = (found["name"].strip(), found["address"]) if found else ("", text)
         if len(name) > 1 and name[0] == name[-1] == '"':
             name = re.sub(r"\\(.)", r"\1", name[1:-1])
-        if CONTROLS.search(name) or len(name) > NAME_MAX_CHARS:
+        if CONTROLS.search(text) or len(name) > NAME_MAX_CHARS:
             raise InputError(
-                f"{field}: the name must be one line of up to {NAME_MAX_CHARS} characters"
+                f"{field}: must be one line, and the name in it up to {NAME_MAX_CHARS} characters"
             )
         return cls(name, _checked_address(address, field))
 
