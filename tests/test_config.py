@@ -21,11 +21,38 @@ FIELDS = [
 ]
 SECONDS = [(section, field) for section, field, value in FIELDS if isinstance(value, float)]
 COUNTS = [(section, field) for section, field, value in FIELDS if type(value) is int]
-EMAIL_REST = "host tls ca_file username password sender domain attachments_dir ports allow".split()
-SMS_REST = (
-    "url method format body headers username password secrets idempotency_header sender success"
-    " permanent id_path status_path status_success status_permanent ports allow"
-).split()
+EMAIL_REST = [
+    "host",
+    "tls",
+    "ca_file",
+    "username",
+    "password",
+    "sender",
+    "domain",
+    "attachments_dir",
+    "ports",
+    "allow",
+]
+SMS_REST = [
+    "url",
+    "method",
+    "format",
+    "body",
+    "headers",
+    "username",
+    "password",
+    "secrets",
+    "idempotency_header",
+    "sender",
+    "success",
+    "permanent",
+    "id_path",
+    "status_path",
+    "status_success",
+    "status_permanent",
+    "ports",
+    "allow",
+]
 SWITCHES = [(section, field) for section, field, value in FIELDS if isinstance(value, bool)]
 
 

@@ -111,9 +111,8 @@ class MailServer:
         return reply
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        mail = Mail(
-            str(envelope.mail_from), list(envelope.rcpt_tos), bytes(envelope.content or b"")
-        )
+        assert isinstance(envelope.content, bytes)
+        mail = Mail(str(envelope.mail_from), list(envelope.rcpt_tos), envelope.content)
         if self.replies["DATA"][0].startswith(("250", "keep")):
             self.mails.append(mail)
         return await self._reply("DATA", server)

@@ -86,7 +86,7 @@ async def test_a_file_below_the_directory_is_read(make_attachments: MakeAttachme
 
 @pytest.mark.parametrize("path", ESCAPES, ids=lambda path: ascii(path)[:20])
 def test_a_path_that_leads_out_is_refused_at_enqueue(path: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match="^attachments: file must be a path below"):
+    with pytest.raises(msgspec.ValidationError, match=r"^attachments: file must be a path"):
         msgspec.convert({"file": path, "name": "x"}, Attachment)
 
 

@@ -30,7 +30,6 @@ from chronos_runtime.processors.references import read_secret
 from chronos_runtime.processors.smtp import Relay, SmtpVerdict
 from chronos_runtime.processors.targets import checked_host
 
-EMAIL_KIND = "chronos.email"
 _BUSY_S = 5.0  # A relay that is busy is tried again after so long, and up to twice that.
 _NAMELESS = "[127.0.0.1]"  # What a client without a name says it is: RFC 5321, 4.1.4.
 

@@ -10,6 +10,7 @@ from chronos_runtime.logs import CONTROLS
 from chronos_runtime.processors.mailbox import Mailbox
 from chronos_runtime.processors.targets import Target
 
+EMAIL_KIND = "chronos.email"
 SUBJECT_MAX_CHARS = 500
 RECIPIENTS_MAX = 1_000
 HEADERS_MAX = 20

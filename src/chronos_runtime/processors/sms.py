@@ -11,8 +11,6 @@ from chronos_runtime.errors import ProcessorFailure
 from chronos_runtime.processor import Task
 from chronos_runtime.processors.sms_message import SmsMessage
 
-SMS_KIND = "chronos.sms"
-
 _log = logging.getLogger(__name__)
 
 

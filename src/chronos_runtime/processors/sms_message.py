@@ -6,6 +6,7 @@ import msgspec
 
 from chronos_runtime.errors import InputError
 
+SMS_KIND = "chronos.sms"
 TEXT_MAX_CHARS = 1_600  # Ten parts of a long message; providers take no more.
 
 _NUMBER = re.compile(r"\+[1-9][0-9]{6,14}")
