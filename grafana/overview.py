@@ -22,6 +22,7 @@ from grafana.panels import (
     rate,
     stat,
 )
+from grafana.processors import do_processors_succeed
 from grafana.schedules import do_schedules_fire
 
 WAIT, RUN = "chronos_executor_wait_seconds", "chronos_executor_run_seconds"
@@ -58,6 +59,7 @@ def overview() -> Json:
             "Is Postgres the reason?": is_it_postgres(),
             "Do schedules fire?": do_schedules_fire(),
             "Do wakes arrive?": do_wakes_arrive(),
+            "Do processors succeed?": do_processors_succeed(),
         },
         choices={"instance": "chronos_build_info", "topic": STARTED, "kind": STARTED},
     )

@@ -7,12 +7,15 @@ from chronos_runtime.client import Client
 from chronos_runtime.config import Config
 from chronos_runtime.errors import (
     ChronosError,
+    ClaimLost,
     ConfigError,
+    FunctionFailed,
     InputError,
     JobNotFound,
     JobStateError,
     PayloadError,
     PermanentFailure,
+    ProcessorFailure,
     ScheduleNotFound,
     StoreError,
     StoreUnavailable,
@@ -26,11 +29,13 @@ from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
 from chronos_runtime.store.memory import MemoryStore
+from chronos_runtime.transaction import Transaction
 
 __all__ = [
     "Cancel",
     "Chronos",
     "ChronosError",
+    "ClaimLost",
     "Client",
     "Config",
     "ConfigError",
@@ -40,6 +45,7 @@ __all__ = [
     "Exponential",
     "FireRecord",
     "Fixed",
+    "FunctionFailed",
     "InputError",
     "Job",
     "JobNotFound",
@@ -51,6 +57,7 @@ __all__ = [
     "PayloadError",
     "PermanentFailure",
     "Processor",
+    "ProcessorFailure",
     "Retry",
     "Runtime",
     "Schedule",
@@ -61,5 +68,6 @@ __all__ = [
     "TargetRefused",
     "Task",
     "TemporaryFailure",
+    "Transaction",
     "UnknownKind",
 ]

@@ -39,7 +39,8 @@ from chronos_runtime.job import (
     State,
 )
 from chronos_runtime.payload import encode_payload
-from chronos_runtime.processors.wake_payload import builtin_rules
+from chronos_runtime.processor import Processor
+from chronos_runtime.processors.builtin_rules import builtin_rules
 from chronos_runtime.schedules import Schedules
 from chronos_runtime.store import CancelResult, Gate, JobRecord, NewJob, Store
 from chronos_runtime.store.insert import BorrowedConnection
@@ -104,7 +105,7 @@ class Client:
 
     def job(
         self,
-        kind: str | HandlerFunction,
+        kind: str | HandlerFunction | Processor,
         payload: object = None,
         *,
         topic: str | None = None,
@@ -138,7 +139,7 @@ class Client:
             unique_key=checked_key(key),
         )
 
-    def _rules(self, kind: str | HandlerFunction) -> "tuple[str, Handler | _NoHandler]":
+    def _rules(self, kind: str | HandlerFunction | Processor) -> "tuple[str, Handler | _NoHandler]":
         """The kind's name and what goes for its jobs, checked when it was registered."""
         if self._app is not None:
             handler = self._app.find(kind)
@@ -149,7 +150,7 @@ class Client:
 
     async def enqueue(
         self,
-        kind: str | HandlerFunction,
+        kind: str | HandlerFunction | Processor,
         payload: object = None,
         *,
         connection: "asyncpg.Connection | None" = None,

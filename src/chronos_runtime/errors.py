@@ -9,6 +9,7 @@
     ├── JobNotFound            no live job and no history has that id               exit 5
     ├── ScheduleNotFound       no schedule and no alarm has that name               exit 5
     ├── JobStateError          the job is in a state that forbids the operation     exit 5
+    ├── ClaimLost              a handler's transaction came too late: all was rolled back
     ├── StoreError             the database refused a statement for good
     │   ├── StoreUnavailable   the database is away or busy: try again later        exit 4
     │   ├── SchemaOutdated     the schema is older than this program: migrate       exit 3
@@ -16,6 +17,7 @@
     ├── DeliveryFailed         a URL was not reached, or did not answer with 2xx
     ├── ProcessorFailure       what a processor was asked for did not happen
     │   ├── TemporaryFailure   trying again may help, perhaps after a time the provider named
+    │   │   └── FunctionFailed a SQL function was refused, broke, or said that it failed
     │   └── PermanentFailure   trying again would not help
     └── CrashLoop              an actor failed more often than its budget allows    exit 6
 
@@ -82,6 +84,10 @@ class JobStateError(ChronosError):
     exit_code = 5
 
 
+class ClaimLost(ChronosError):
+    """The job went to another attempt while its handler ran; its transaction was rolled back."""
+
+
 class StoreError(ChronosError):
     """The database refused a statement, and asking again would not help."""
 
@@ -109,7 +115,11 @@ class DeliveryFailed(ChronosError):
 
 
 class ProcessorFailure(ChronosError):
-    """What a processor was asked for did not happen; `outcome` is the word its metric counts."""
+    """What a processor was asked for did not happen; `outcome` is the word its metric counts.
+
+    >>> ProcessorFailure("no", outcome="rejected").outcome
+    'rejected'
+    """
 
     def __init__(self, reason: str, *, outcome: str = "failed") -> None:
         super().__init__(reason)
@@ -130,6 +140,14 @@ class TemporaryFailure(ProcessorFailure):
     ) -> None:
         super().__init__(reason, outcome=outcome)
         self.after_s = after_s
+
+
+class FunctionFailed(TemporaryFailure):
+    """A SQL function was refused, broke, or said that it failed. The message names it and the fix.
+
+    >>> FunctionFailed("shop.charge: no funds", outcome="unsuccessful").outcome
+    'unsuccessful'
+    """
 
 
 class PermanentFailure(ProcessorFailure):

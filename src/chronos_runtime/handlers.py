@@ -34,6 +34,9 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = MAX_ATTEMPTS_DEFAULT
     timeout_s: float | None = None
     backoff: Backoff = Exponential()
+    is_processor: bool = False
+    """Its function takes a task and a message; it stops by itself when its time is over, because it
+    has something to do after that."""
 
     @classmethod
     def of(cls, function: HandlerFunction, kind: str, **options: Any) -> "Handler":
@@ -62,8 +65,8 @@ def _payload_type(function: HandlerFunction, kind: str) -> Any:
     parameters = list(signature.parameters.values())
     if [parameter.kind in _POSITIONAL for parameter in parameters] != [True, True]:
         raise InputError(
-            f"handler of {kind!r} must take exactly two parameters, `job` and `payload`;"
-            f" it takes {signature}"
+            f"handler of {kind!r} must take exactly two parameters, `job` and `payload`"
+            f" (a processor: `task` and `message`); it takes {signature}"
         )
     try:
         hints = get_type_hints(function)

@@ -14,6 +14,8 @@ from uuid import UUID
 
 import msgspec
 
+from chronos_runtime.transaction import Transaction, open_transaction
+
 LiveState = Literal["scheduled", "ready", "running"]
 FinalState = Literal["succeeded", "dead", "cancelled"]
 State = Literal["scheduled", "ready", "running", "succeeded", "dead", "cancelled"]
@@ -101,6 +103,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         """Whether a failure now makes the job `dead`."""
         return self.attempt >= self.max_attempts
 
+    def transaction(self) -> Transaction:
+        """The handler's own writes and the end of this job in one: `async with … as connection`."""
+        return open_transaction(self)
+
 
 @final
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +117,8 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     run_s: float
     result: str | None = None
     error: str | None = None
+    is_written: bool = False
+    """The handler's own transaction has written it."""
 
 
 @final
@@ -123,6 +131,7 @@ class Return(msgspec.Struct, frozen=True, gc=False):
     delay_s: float | None = None
     """Seconds from now; None leaves it as due as it was."""
     error: str | None = None
+    is_written: bool = False
 
     @property
     def gives_back(self) -> bool:

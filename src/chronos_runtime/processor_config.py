@@ -162,6 +162,16 @@ class SmsConfig(Section, frozen=True, kw_only=True):
             _check_no_secret(f"sms.{key}", named)
 
 
+class FunctionsConfig(Section, frozen=True, kw_only=True):
+    """How SQL functions that tasks name are called."""
+
+    timeout_s: Seconds = 15.0
+    """Of one call, unless its permission says otherwise; as `database.statement_s`."""
+    resolve_s: Seconds = 60.0
+    """How long a function is known before it is looked up again: a permission that was taken back
+    ends within this time."""
+
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CREDENTIAL = re.compile(r"auth|token|secret|passw|(?<!idempotency.)key\b", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{(secret\.|id\})")

@@ -19,15 +19,17 @@ from chronos_runtime.actors.watchdog import Watchdog
 from chronos_runtime.app import Chronos
 from chronos_runtime.beat_thread import BeatThread
 from chronos_runtime.config import Config
-from chronos_runtime.errors import ConfigError, StoreError
+from chronos_runtime.errors import StoreError
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Outcome
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
-from chronos_runtime.processors.wake import Wake, wake_handler
-from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC, WakePayload
+from chronos_runtime.processors.builtin import Builtins
+from chronos_runtime.processors.wake_payload import WakePayload
 from chronos_runtime.store import WorkerInfo
+from chronos_runtime.store.fenced import HandlerConnections
+from chronos_runtime.store.lane import Lane
 from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.supervisor import Actor, Supervisor
 from chronos_runtime.synchronise import synchronise
@@ -51,16 +53,15 @@ class Runtime:
     """
 
     def __init__(self, app: Chronos, config: Config, *, worker: Worker | None = None) -> None:
-        if not app.handlers:
-            raise ConfigError("the app has no handlers; register one with @app.handler(kind)")
         self.worker = worker or Worker()
         self.metrics = Metrics()
-        self._wake = Wake(config.wake, self.metrics, gone=self._end_alarm)
-        self._handlers = app.handlers | {WAKE_KIND: wake_handler(self._wake)}
-        self.topics = config.topics or sorted({*app.topics, WAKE_TOPIC})
         self._app = app
         self._config = config
         self._store = PostgresStore(config.database, self.metrics.observe_statement)
+        self._builtins = Builtins(config, self._store.functions, self.metrics, gone=self._end_alarm)
+        self._handlers = self._builtins.running(app.handlers) | self._builtins.handlers()
+        self.handler_topics = {handler.topic for handler in self._handlers.values()}
+        self.topics = config.topics or sorted(self.handler_topics)
         # Used on the heartbeater's thread and nowhere else: connections belong to a loop.
         self._beat_store = PostgresStore(config.database, self.metrics.observe_statement)
         self._supervisor = Supervisor(config.supervisor, self.metrics)
@@ -82,6 +83,7 @@ class Runtime:
             inbox=self._inbox,
             outbox=self._outbox,
             room=self._claims,
+            transaction=self._store.transaction,
         )
         self.exporter = Exporter(config.exporter, self.metrics, refresh=self._refresh)
         self._prepare_metrics()
@@ -250,9 +252,14 @@ class Runtime:
         metrics.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
         for place, jobs in places.items():
             metrics.inflight.labels(place).set(jobs)
-        for name, lane in (self._store.lanes | {"beat": self._beat_store.lanes["beat"]}).items():
-            metrics.connections.labels(name, "used").set(lane.used)
-            metrics.connections.labels(name, "idle").set(lane.idle)
+        connections: dict[str, Lane | HandlerConnections] = {
+            **self._store.lanes,
+            "beat": self._beat_store.lanes["beat"],
+            "transaction": self._store.handler_connections,
+        }
+        for name, ones in connections.items():
+            metrics.connections.labels(name, "used").set(ones.used)
+            metrics.connections.labels(name, "idle").set(ones.idle)
 
     async def _leave(self) -> None:
         """Take presence and marks along; a database that is away does without."""
@@ -261,5 +268,5 @@ class Runtime:
             await self._store.forget_worker(self.worker.id)
         except StoreError as error:
             _log.info("left without a goodbye: %s", error)
-        await self._wake.aclose()
+        await self._builtins.aclose()
         await self._store.close()
