@@ -2,6 +2,9 @@
 
 import os
 from collections.abc import AsyncIterator, Callable
+from email import message_from_bytes
+from email.message import EmailMessage as MimeMessage
+from email.policy import default
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ import pytest
 from chronos_runtime.config import Config
 from chronos_runtime.errors import PermanentFailure, ProcessorFailure
 from chronos_runtime.processors.attachments import Attachments
-from chronos_runtime.processors.email_message import Attachment
+from chronos_runtime.processors.email import Email
+from chronos_runtime.processors.email_message import Attachment, EmailMessage
+from tests.processors.conftest import make_task
+from tests.processors.mail_server import MailServer
 from tests.processors.receiver import Detour, Receiver, answer
 
 SOON_S = 5.0
@@ -223,3 +229,49 @@ async def test_half_an_attachment_is_none(
     url = f"http://127.0.0.1:{receiver.port}/"
     outcome, is_permanent, _ = await outcome_of(make_attachments(settings), url=url)
     assert (outcome, is_permanent) == ("attachment_failed", False)
+
+
+async def test_all_attachments_together_have_a_bounded_time(
+    receiver: Receiver, make_attachments: MakeAttachments
+) -> None:
+    async def drip(stream: anyio.abc.ByteStream) -> None:
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        await anyio.sleep_forever()
+
+    receiver.answers = [answer(200, body=b"%PDF"), drip]
+    settings = {"allow": [f"127.0.0.1:{receiver.port}"], "timeout_s": 0.3}
+    one = Attachment(url=f"http://127.0.0.1:{receiver.port}/")
+    with anyio.fail_after(SOON_S), pytest.raises(ProcessorFailure) as caught:
+        await make_attachments(settings).fetch([one, one])
+    assert str(caught.value).startswith("attachment 2: ")
+    assert caught.value.outcome == "attachment_failed"
+
+
+async def test_an_attachment_arrives_with_its_mail(
+    folder: Path, make_attachments: MakeAttachments
+) -> None:
+    content = bytes(range(256)) * 400
+    (folder / "every byte.bin").write_bytes(content)
+    with MailServer().serve() as server:
+        given = {"host": "localhost", "port": server.port, "tls": "none"}
+        config = Config.of({"email": given | {"attachments_dir": str(folder)}}).email
+        email = Email(config)
+        message = EmailMessage(
+            to="ada@example.org",
+            sender="shop@example.org",
+            subject="Rechnung",
+            text="Anbei.",
+            attachments=[
+                Attachment(file="invoices/7.pdf"),
+                Attachment(file="every byte.bin", name="grüße.bin"),
+            ],
+        )
+        await email(make_task(), message)
+        await email.aclose()
+    [mail] = server.mails
+    got = message_from_bytes(mail.content, policy=default)
+    assert isinstance(got, MimeMessage)
+    parts = [
+        (part.get_filename(), part.get_payload(decode=True)) for part in got.iter_attachments()
+    ]
+    assert parts == [("7.pdf", b"%PDF"), ("grüße.bin", content)]

@@ -447,6 +447,7 @@ async def test_a_password_that_is_not_there_is_said_at_the_start(make_email: Mak
     ("settings", "trouble"),
     [
         ({"sender": "shop"}, "email.sender: "),
+        ({"host": "relay\r\nQUIT"}, "email.host: "),
         ({"domain": "exa mple"}, "email.domain: "),
         ({"allow": ["10.0.0.1/8"]}, "email.allow: "),
     ],

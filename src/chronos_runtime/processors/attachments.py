@@ -11,6 +11,7 @@ import ssl
 import stat
 from collections.abc import Sequence
 
+import anyio
 import anyio.to_thread
 import httpcore
 import msgspec
@@ -66,6 +67,22 @@ class Attachments:
     async def fetch(self, wanted: Sequence[Attachment]) -> list[tuple[Attachment, bytes]]:
         """The bytes of each. A failure names an attachment by its place, not by its address."""
         found: list[tuple[Attachment, bytes]] = []
+        with anyio.move_on_after(self._config.timeout_s) as scope:
+            await self._fetch_into(found, wanted)
+        if scope.cancelled_caught:
+            raise _failed(
+                f"attachment {len(found) + 1}: not there within {self._config.timeout_s:g} s, the"
+                " bound of email.timeout_s for all of them"
+            )
+        return found
+
+    async def aclose(self) -> None:
+        """Close the connections; a later fetch opens new ones."""
+        await self._courier.aclose()
+
+    async def _fetch_into(
+        self, found: list[tuple[Attachment, bytes]], wanted: Sequence[Attachment]
+    ) -> None:
         left = self._max_bytes
         for number, attachment in enumerate(wanted, 1):
             where = f"attachment {number}"
@@ -81,17 +98,15 @@ class Attachments:
                     outcome="too_large",
                 )
             found.append((attachment, content))
-        return found
-
-    async def aclose(self) -> None:
-        """Close the connections; a later fetch opens new ones."""
-        await self._courier.aclose()
 
     async def _from_file(self, where: str, path: str, left: int) -> bytes:
         folder = self._config.attachments_dir
         if not folder:  # Perhaps only here, and only until this process is restarted.
             raise _failed(f"{where}: a file, but email.attachments_dir is not set")
-        content = await anyio.to_thread.run_sync(_read_below, folder, path, left + 1)
+        # A file system that hangs keeps a thread, but no slot.
+        content = await anyio.to_thread.run_sync(
+            _read_below, folder, path, left + 1, abandon_on_cancel=True
+        )
         if isinstance(content, OSError):
             if content.errno in (errno.ELOOP, errno.ENOTDIR, errno.EINVAL):
                 raise PermanentFailure(

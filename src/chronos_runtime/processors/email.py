@@ -22,6 +22,7 @@ from chronos_runtime.errors import ConfigError, InputError, PermanentFailure, Te
 from chronos_runtime.job import Snooze
 from chronos_runtime.processor import Task
 from chronos_runtime.processor_config import EmailConfig
+from chronos_runtime.processors.addresses import read_address
 from chronos_runtime.processors.attachments import Attachments
 from chronos_runtime.processors.email_message import EmailMessage
 from chronos_runtime.processors.mailbox import Mailbox
@@ -58,6 +59,8 @@ Name <user@example.org>, one address each, in ASCII
         self._config = config
         try:
             self._sender = Mailbox.of(config.sender, "email.sender") if config.sender else None
+            if read_address(config.host) is None:
+                checked_host(config.host, "email.host")
             self._domain = checked_host(config.domain, "email.domain") if config.domain else ""
         except InputError as error:
             raise ConfigError(str(error)) from None
