@@ -25,6 +25,9 @@ from chronos_runtime.errors import (
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.processor import Processor, Task
+from chronos_runtime.processors.email_message import Attachment, EmailMessage
+from chronos_runtime.processors.sms import Sms, SmsProvider
+from chronos_runtime.processors.sms_message import SmsMessage
 from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
@@ -32,6 +35,7 @@ from chronos_runtime.store.memory import MemoryStore
 from chronos_runtime.transaction import Transaction
 
 __all__ = [
+    "Attachment",
     "Cancel",
     "Chronos",
     "ChronosError",
@@ -41,6 +45,7 @@ __all__ = [
     "ConfigError",
     "Counts",
     "Discard",
+    "EmailMessage",
     "Enqueued",
     "Exponential",
     "FireRecord",
@@ -62,6 +67,9 @@ __all__ = [
     "Runtime",
     "Schedule",
     "ScheduleNotFound",
+    "Sms",
+    "SmsMessage",
+    "SmsProvider",
     "Snooze",
     "StoreError",
     "StoreUnavailable",

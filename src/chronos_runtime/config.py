@@ -12,7 +12,12 @@ from msgspec import Meta
 
 from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import ConfigError, InputError
-from chronos_runtime.processor_config import FunctionsConfig, WakeConfig
+from chronos_runtime.processor_config import (
+    EmailConfig,
+    FunctionsConfig,
+    SmsConfig,
+    WakeConfig,
+)
 from chronos_runtime.setting import Count, Seconds, Section
 
 
@@ -187,6 +192,8 @@ class Config(Section, frozen=True, kw_only=True):
     surveyor: SurveyorConfig = SurveyorConfig()
     exporter: ExporterConfig = ExporterConfig()
     wake: WakeConfig = WakeConfig()
+    email: EmailConfig = EmailConfig()
+    sms: SmsConfig = SmsConfig()
     functions: FunctionsConfig = FunctionsConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
 
@@ -213,6 +220,8 @@ class Config(Section, frozen=True, kw_only=True):
         _check_topics("topics", self.topics)
         _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
         self.wake.check()
+        self.email.check()
+        self.sms.check()
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(

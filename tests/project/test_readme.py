@@ -25,7 +25,9 @@ from chronos_runtime.cli import cli
 from chronos_runtime.config import DatabaseConfig, ExporterConfig
 from chronos_runtime.errors import TargetRefused
 from chronos_runtime.processors.egress import Egress
+from chronos_runtime.processors.email import Email
 from chronos_runtime.processors.signing import load_signers
+from chronos_runtime.processors.sms_http import HttpSmsProvider
 from chronos_runtime.processors.targets import Target
 from tests.eventually import eventually
 
@@ -143,6 +145,21 @@ def test_the_settings_of_the_alarms_let_in_what_they_name() -> None:
     egress.check(Target.of("https://10.1.2.3/"))
     with pytest.raises(TargetRefused):
         egress.check(Target.of("https://10.2.2.3/"))
+
+
+async def test_the_example_of_messages_runs(dsn: str) -> None:
+    [block] = blocks("E-mails and text messages", "python")
+    async with Client.connect(dsn) as client:
+        await run_block(block, client=client)
+        kinds = {job.kind for job in (await client.list()).jobs}
+    assert kinds == {"chronos.email", "chronos.sms"}
+
+
+def test_the_settings_of_messages_are_settings() -> None:
+    [toml] = blocks("E-mails and text messages", "toml")
+    config = Config.of(tomllib.loads(toml))
+    Email(config.email, environ={"SMTP_PASSWORD": "x"})
+    HttpSmsProvider(config.sms, environ={"TWILIO_TOKEN": "x"})
 
 
 COMMANDS = sorted(set(re.findall(r"^\$ chronos-runtime (.*?)(?:  +#.*)?$", README, re.MULTILINE)))
