@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar, Unpack
 
+from chronos_runtime.attempts import Attempts, supervisor_of
 from chronos_runtime.backoff import Backoff, Exponential
 from chronos_runtime.checks import checked_name
 from chronos_runtime.definitions import ScheduleOptions, define_schedule
@@ -48,10 +49,14 @@ class Chronos:
         max_attempts: int = MAX_ATTEMPTS_DEFAULT,
         timeout_s: float | None = None,
         backoff: Backoff = Exponential(),  # noqa: B008 - frozen
+        attempts: Attempts = "retried",
+        supervisor: str | None = None,
     ) -> Callable[[F], F]:
         """Register `async def handler(job, payload)` for jobs of `kind`.
 
-        The annotation of `payload` is its type, checked by msgspec at enqueue and at run.
+        The annotation of `payload` is its type, checked by msgspec at enqueue and at run. With
+        `attempts="supervised"` a failed attempt ends the job, and `supervisor` decides what comes
+        of it (see `supervisor`); by default the one of the kind's own name.
         """
         checked_name(kind, "kind")  # Now: `@app.handler` without brackets would register nothing.
         if kind.startswith(KIND_RESERVED):
@@ -68,6 +73,7 @@ class Chronos:
                 max_attempts=max_attempts,
                 timeout_s=timeout_s,
                 backoff=backoff,
+                supervisor=supervisor_of(kind, attempts, supervisor),
             )
             return function
 

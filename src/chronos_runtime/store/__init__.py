@@ -42,6 +42,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     delay_s: float | None = None
     timeout_s: float | None = None
     unique_key: str | None = None
+    supervisor: str | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -84,6 +85,12 @@ class JobRecord(msgspec.Struct, frozen=True):
     run_s: float | None
     schedule_id: UUID | None = None
     occurrence: datetime | None = None
+    supervisor: str | None = None
+    """Who decides after a failed attempt: None, the queue; '', nobody."""
+    retry_of: UUID | None = None
+    """The attempt before this one, and the first one of the line; None for the first."""
+    lineage_id: UUID | None = None
+    lineage_no: int | None = None
 
 
 class Wanted(msgspec.Struct):
@@ -117,7 +124,7 @@ class Reaped(msgspec.Struct, frozen=True):
     kind: str
     attempt: int
     lease_token: UUID
-    state: Literal["ready", "dead", "cancelled"]
+    state: Literal["ready", "dead", "failed", "cancelled"]
 
 
 class Promotion(msgspec.Struct, frozen=True):
@@ -150,6 +157,7 @@ class HistoryCounts(msgspec.Struct, frozen=True):
 
     dead: int
     cancelled: int
+    failed: int
     estimate: int
 
 
@@ -227,6 +235,20 @@ class Store(Protocol):
 
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         """Take dead jobs off the dead letters; the ids discarded."""
+
+    async def start_attempt(
+        self, task: UUID, *, id: UUID, payload: str | None, delay_s: float
+    ) -> bool:
+        """Insert the next attempt of a task that ended as failed; whether it was one.
+
+        No payload: the same. Its unique key goes along, unless a live job bears it by now.
+        """
+
+    async def escalate_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Put tasks that ended as failed with the dead letters; the ids escalated."""
+
+    async def list_lineage(self, id: UUID, limit: int) -> list[JobRecord]:
+        """The attempts of the line that a task belongs to, the first one first."""
 
     async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
         """Read jobs, live or ended."""
