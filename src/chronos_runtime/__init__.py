@@ -7,6 +7,7 @@ from chronos_runtime.client import Client
 from chronos_runtime.config import Config
 from chronos_runtime.errors import (
     ChronosError,
+    ClaimLost,
     ConfigError,
     InputError,
     JobNotFound,
@@ -23,11 +24,13 @@ from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
 from chronos_runtime.store.memory import MemoryStore
+from chronos_runtime.transaction import Transaction
 
 __all__ = [
     "Cancel",
     "Chronos",
     "ChronosError",
+    "ClaimLost",
     "Client",
     "Config",
     "ConfigError",
@@ -54,5 +57,6 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TargetRefused",
+    "Transaction",
     "UnknownKind",
 ]

@@ -26,6 +26,11 @@ class DatabaseConfig(Section, frozen=True, kw_only=True):
     statement_s: Seconds = 15.0
     """Deadline of every statement; half a lease, so that a beat can still be tried again."""
     client_connections: Count = 10
+    transaction_connections: Count = 10
+    """Transactions of handlers at once, in this process; others wait for their turn."""
+    transaction_idle_s: Seconds = 60.0
+    """A transaction in which nothing is sent for so long is ended by the server: the locks of a
+    process that froze would stop whoever takes over its jobs."""
     pgbouncer: bool = False
     """A pooler in transaction mode stands in between: no prepared statements, no LISTEN."""
     prune_max: Count = 10_000

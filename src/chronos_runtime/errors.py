@@ -9,6 +9,7 @@
     ├── JobNotFound            no live job and no history has that id               exit 5
     ├── ScheduleNotFound       no schedule and no alarm has that name               exit 5
     ├── JobStateError          the job is in a state that forbids the operation     exit 5
+    ├── ClaimLost              a handler's transaction came too late: all was rolled back
     ├── StoreError             the database refused a statement for good
     │   ├── StoreUnavailable   the database is away or busy: try again later        exit 4
     │   ├── SchemaOutdated     the schema is older than this program: migrate       exit 3
@@ -76,6 +77,10 @@ class JobStateError(ChronosError):
     """The job exists, but in a state that forbids what was asked."""
 
     exit_code = 5
+
+
+class ClaimLost(ChronosError):
+    """The job went to another attempt while its handler ran; its transaction was rolled back."""
 
 
 class StoreError(ChronosError):

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from chronos_runtime.lineage import read_line
+from chronos_runtime.transaction import Transaction, open_transaction
 
 LiveState = Literal["scheduled", "ready", "running"]
 FinalState = Literal["succeeded", "dead", "failed", "cancelled"]
@@ -132,6 +133,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         """Which attempt of its line this task is; a task that runs again after a crash keeps it."""
         return 1 if self.line is None else read_line(self.line).number or 1
 
+    def transaction(self) -> Transaction:
+        """The handler's own writes and the end of this job in one: `async with … as connection`."""
+        return open_transaction(self)
+
 
 @final
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -142,6 +147,8 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     run_s: float
     result: str | None = None
     error: str | None = None
+    is_written: bool = False
+    """The handler's own transaction has written it."""
 
 
 @final
@@ -154,6 +161,7 @@ class Return(msgspec.Struct, frozen=True, gc=False):
     delay_s: float | None = None
     """Seconds from now; None leaves it as due as it was."""
     error: str | None = None
+    is_written: bool = False
 
     @property
     def gives_back(self) -> bool:

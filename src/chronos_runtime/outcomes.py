@@ -18,8 +18,14 @@ class Outcomes:
     """Judges how attempts of this worker ended."""
 
     def __init__(self, worker: str, result_max_bytes: int) -> None:
-        self._worker = worker
+        self.worker = worker
         self._result_max_bytes = result_max_bytes
+
+    def judged(self, job: Job, handler: Handler, end: object, run_s: float) -> Outcome:
+        """The handler ended so: it returned this, or raised it."""
+        if isinstance(end, BaseException):
+            return self.failed(job, handler, end, run_s)
+        return self.returned(job, handler, end, run_s)
 
     def returned(self, job: Job, handler: Handler, result: object, run_s: float) -> Outcome:
         """The handler returned: a result, or a decision."""
@@ -50,7 +56,7 @@ class Outcomes:
 
     def failed(self, job: Job, handler: Handler, error: BaseException, run_s: float) -> Outcome:
         """The handler raised."""
-        record = failure_record(error, attempt=job.attempt, worker=self._worker)
+        record = failure_record(error, attempt=job.attempt, worker=self.worker)
         _log.info(
             "attempt failed: %s",
             type(error).__name__,
@@ -90,4 +96,4 @@ class Outcomes:
 
     def _reason(self, job: Job, kind: str, reason: object) -> str:
         # Nobody checked what the handler gave as its reason; an exception reads well, too.
-        return reason_record(kind, str(reason), attempt=job.attempt, worker=self._worker)
+        return reason_record(kind, str(reason), attempt=job.attempt, worker=self.worker)

@@ -28,6 +28,8 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.processors.wake import Wake, wake_handler
 from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC, WakePayload
 from chronos_runtime.store import WorkerInfo
+from chronos_runtime.store.fenced import HandlerConnections
+from chronos_runtime.store.lane import Lane
 from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.supervisor import Actor, Supervisor
 from chronos_runtime.synchronise import synchronise
@@ -82,6 +84,7 @@ class Runtime:
             inbox=self._inbox,
             outbox=self._outbox,
             room=self._claims,
+            transaction=self._store.transaction,
         )
         self.exporter = Exporter(config.exporter, self.metrics, refresh=self._refresh)
         self._prepare_metrics()
@@ -250,9 +253,14 @@ class Runtime:
         metrics.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
         for place, jobs in places.items():
             metrics.inflight.labels(place).set(jobs)
-        for name, lane in (self._store.lanes | {"beat": self._beat_store.lanes["beat"]}).items():
-            metrics.connections.labels(name, "used").set(lane.used)
-            metrics.connections.labels(name, "idle").set(lane.idle)
+        connections: dict[str, Lane | HandlerConnections] = {
+            **self._store.lanes,
+            "beat": self._beat_store.lanes["beat"],
+            "transaction": self._store.handler_connections,
+        }
+        for name, ones in connections.items():
+            metrics.connections.labels(name, "used").set(ones.used)
+            metrics.connections.labels(name, "idle").set(ones.idle)
 
     async def _leave(self) -> None:
         """Take presence and marks along; a database that is away does without."""

@@ -14,22 +14,25 @@ If it dies right now: jobs it ran or queued are given back by its slots on the w
 whole process dies, their leases lapse and the watchdog of another process reaps them.
 """
 
+import functools
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 import anyio
 import anyio.lowlevel
 
 from chronos_runtime.config import ExecutorConfig
+from chronos_runtime.errors import InputError
 from chronos_runtime.handlers import Handler
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.outcomes import Outcomes, StopReason
-from chronos_runtime.slot import NEVER, KindInTopic, Slot, TopicQueue
+from chronos_runtime.slot import NEVER, Ending, KindInTopic, Slot, TopicQueue, is_being_stopped
+from chronos_runtime.transaction import Transaction, opener, refuse_transaction
 
 _TURN_S = 0.0005  # Handlers that never wait must let the loop breathe so often: 0.1 µs a job.
 _BETWEEN_MAX = 2  # Slots that go on from job to job without a wait; more only make a turn longer.
@@ -53,6 +56,7 @@ class Executor:
         inbox: Mailbox[Job],
         outbox: Mailbox[Outcome],
         room: Nudge,
+        transaction: Callable[[Job, Ending], Transaction] = refuse_transaction,
     ) -> None:
         self._config = config
         self._handlers = handlers
@@ -62,6 +66,7 @@ class Executor:
         self._inbox = inbox
         self._outbox = outbox
         self._room = room
+        self._transaction = transaction
         self._outcomes = Outcomes(worker, config.result_max_bytes)
         self._queues: dict[str, TopicQueue] = {}
         self._turns: deque[TopicQueue] = deque()  # Those that may start a job, in turn.
@@ -102,15 +107,10 @@ class Executor:
         """Stop the handler of a job, if it runs here; a queued job will not start."""
         for slot in self._slots:
             if slot.job is not None and slot.job.id == id:
-                self._stop_slot(slot, reason)
+                slot.stop(reason)
                 return
         if any(job.id == id for queue in self._queues.values() for job in queue.jobs):
             self._doomed[id] = reason
-
-    def _stop_slot(self, slot: Slot, reason: StopReason) -> None:
-        if slot.reason is None:
-            slot.reason = reason
-            slot.scope.cancel()
 
     def _admit(self, jobs: Iterable[Job]) -> None:
         with self._progress.measure() as rows:
@@ -164,6 +164,7 @@ class Executor:
 
     async def _serve(self, slot: Slot) -> None:
         """One slot's life: job after job in one scope, a new scope after one was used."""
+        opener.set(functools.partial(self._open, slot))
         await slot.wake.wait()
         while True:
             try:
@@ -176,7 +177,7 @@ class Executor:
             except anyio.get_cancelled_exc_class():
                 # A handler that cancelled its asyncio task and never took that back keeps the
                 # scope from knowing its own cancellation. It must not cost the slot.
-                if _is_being_stopped():
+                if is_being_stopped():
                     raise
             if self._is_closed and not slot.scope.cancel_called:
                 return
@@ -246,15 +247,21 @@ class Executor:
         except (KeyboardInterrupt, GeneratorExit):
             raise  # Meant for the process, whatever it was doing.
         except anyio.get_cancelled_exc_class() as error:
-            if _is_being_stopped():
+            if is_being_stopped():
                 raise
             # Nobody cancelled it: the handler let a cancellation of its own escape.
-            return self._outcomes.failed(job, handler, error, _ran(slot))
+            return self._outcomes.failed(job, handler, error, slot.ran_s)
         except BaseException as error:  # The user's code: anything may come.
-            if _is_being_stopped():  # It broke on the way out: that is not what ended it.
+            if is_being_stopped():  # It broke on the way out: that is not what ended it.
                 return self._stopped(slot, job)
-            return self._outcomes.failed(job, handler, error, _ran(slot))
-        return self._outcomes.returned(job, handler, result, time.monotonic() - started)
+            return self._outcomes.failed(job, handler, error, slot.ran_s)
+        return self._outcomes.returned(job, handler, result, slot.ran_s)
+
+    def _open(self, slot: Slot, job: object) -> Transaction:
+        if slot.job is None or slot.job is not job or slot.ended is not None:
+            raise InputError("job.transaction(): this job has ended, or does not run here")
+        handler = self._handlers[slot.job.kind]
+        return self._transaction(slot.job, Ending(slot, slot.job, handler, self._outcomes))
 
     def _meet(self, queue: TopicQueue, job: Job) -> KindInTopic:
         """A kind's first job in this topic."""
@@ -263,11 +270,13 @@ class Executor:
         return kind
 
     def _stopped(self, slot: Slot, job: Job) -> Outcome:
-        return self._outcomes.stopped(job, self._handlers[job.kind], slot.reason, _ran(slot))
+        return self._outcomes.stopped(job, self._handlers[job.kind], slot.reason, slot.ran_s)
 
     def _end(self, slot: Slot, outcome: Outcome) -> None:
         slot.job = None
         slot.deadline = NEVER
+        if slot.ended is not None:
+            outcome = slot.written(outcome)
         job, queue = outcome.job, slot.queue
         if queue.running == queue.limit and queue.jobs:
             self._turns.append(queue)
@@ -282,19 +291,10 @@ class Executor:
             now = time.monotonic()
             for slot in self._slots:
                 if slot.deadline <= now:
-                    self._stop_slot(slot, "timeout")
+                    slot.stop("timeout")
             self._progress.progress()
             self._metrics.inbox_fill.set(self._inbox.fill)
             if self._is_closed or any(slot.deadline < NEVER for slot in self._slots):
                 await anyio.sleep(_SWEEP_S)
             else:
                 await self._timed.wait(1.0)
-
-
-def _is_being_stopped() -> bool:
-    """Whether somebody cancelled a scope around this, the slot's own or one above."""
-    return anyio.current_effective_deadline() == -NEVER
-
-
-def _ran(slot: Slot) -> float:
-    return time.monotonic() - slot.started_at

@@ -93,6 +93,7 @@ class Reporter:
                 outcomes = await self._take()
                 if not outcomes:
                     return
+                outcomes = self._settle_written(outcomes)
                 self._finishes = [one for one in outcomes if type(one) is Finish]
                 self._returns = [one for one in outcomes if type(one) is Return]
             await self.report_once()
@@ -214,6 +215,16 @@ class Reporter:
         except StoreError:
             # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
             self._settle([bare], ["unwritable"])
+
+    def _settle_written(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Count what transactions of handlers have written; the others."""
+        written = [one for one in outcomes if one.is_written]
+        if not written:
+            return outcomes
+        self._settle(written, [_end(one) for one in written])
+        self._returned()
+        self._scheduled()
+        return [one for one in outcomes if not one.is_written]
 
     def _settle(self, outcomes: Sequence[Outcome], ends: Sequence[str]) -> None:
         """Let go of outcomes and count how they ended: once a batch, not once a job."""

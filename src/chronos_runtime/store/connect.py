@@ -20,13 +20,23 @@ _SESSION = {
 
 
 async def connect(config: DatabaseConfig) -> asyncpg.Connection:
+    """One connection for our own statements."""
+    # The server gives a statement up when we do, so that its locks go with it.
+    return await _open(config, _SESSION | {"statement_timeout": f"{config.statement_s * 1000:.0f}"})
+
+
+async def connect_for_handlers(config: DatabaseConfig) -> asyncpg.Connection:
+    """One connection for what handlers send, which may be anything."""
+    names = ("application_name", "default_transaction_isolation")
+    idle = {"idle_in_transaction_session_timeout": f"{config.transaction_idle_s * 1000:.0f}"}
+    return await _open(config, {name: _SESSION[name] for name in names} | idle)
+
+
+async def _open(config: DatabaseConfig, settings: dict[str, str]) -> asyncpg.Connection:
     """One connection, to the writable server where the DSN names several."""
     if config.pgbouncer:
         # A pooler in transaction mode: no session settings, no prepared statements.
         settings = {"application_name": _SESSION["application_name"]}
-    else:
-        # The server gives a statement up when we do, so that its locks go with it.
-        settings = _SESSION | {"statement_timeout": f"{config.statement_s * 1000:.0f}"}
     try:
         return await asyncpg.connect(
             config.dsn,

@@ -15,6 +15,7 @@ import msgspec
 
 from chronos_runtime.config import DatabaseConfig
 from chronos_runtime.job import Finish, Job, Return, State
+from chronos_runtime.slot import Ending
 from chronos_runtime.store import (
     CancelResult,
     Checked,
@@ -31,16 +32,18 @@ from chronos_runtime.store import (
     WorkerInfo,
 )
 from chronos_runtime.store.connect import connect
+from chronos_runtime.store.fenced import FencedTransaction, HandlerConnections
 from chronos_runtime.store.insert import insert_jobs
 from chronos_runtime.store.lane import Lane, Observe, ignore_observation
 from chronos_runtime.store.listen import listen
 from chronos_runtime.store.postgres_schedules import PostgresSchedules
+from chronos_runtime.store.report import finish_jobs, return_jobs
+from chronos_runtime.transaction import Transaction
 
 _BULK_FROM = 10_000  # Calls that get more time than a statement: all or none may take a while.
 _BULK_JOBS_PER_S = 5_000  # A tenth of what one connection copies here: time for a slow server.
 
 _by_claim_order = attrgetter("priority", "seq")
-_by_job_id = attrgetter("job.id")
 
 
 class PostgresStore:
@@ -62,6 +65,7 @@ class PostgresStore:
         self._beat = self.lanes["beat"]
         self._upkeep = self.lanes["upkeep"]
         self._client = self.lanes["client"]
+        self.handler_connections = HandlerConnections(config)
         self.schedules = PostgresSchedules(upkeep=self._upkeep, client=self._client)
 
     async def connect(self) -> asyncpg.Connection:
@@ -114,37 +118,20 @@ class PostgresStore:
         return int(rows[0]["released"])
 
     async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
-        finishes = sorted(finishes, key=_by_job_id)
-        ids = [one.job.id for one in finishes]
-        tokens, places = _runs_of_tokens(finishes)
-        states = [one.state for one in finishes]
-        results = [one.result for one in finishes]
-        errors = [one.error for one in finishes]
-        rows = await self._report.fetch(
-            "finish_jobs",
-            ids,
-            tokens,
-            places,
-            [one.run_s for one in finishes],
-            # Each array of thousands costs a job 0.7 µs on its way: most are not needed.
-            None if states.count("succeeded") == len(states) else states,
-            results if any(results) else None,
-            errors if any(errors) else None,
-        )
-        moved = rows[0]["moved"]
-        return set(ids if moved is None else moved)
+        return await finish_jobs(self._report.fetch, finishes)
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:
-        rows = await self._report.fetch(
-            "return_jobs",
-            [one.job.id for one in returns],
-            [one.job.lease_token for one in returns],
-            [one.job.attempt for one in returns],
-            [one.delay_s for one in returns],
-            [one.error for one in returns],
-            [one.gives_back for one in returns],
+        return await return_jobs(self._report.fetch, returns)
+
+    def transaction(self, job: Job, ending: Ending) -> Transaction:
+        """A handler's own transaction, ended with its job: the one thing of many round trips."""
+        return FencedTransaction(
+            self.handler_connections,
+            job,
+            ending,
+            verify=self.verify_claims,
+            deadline_s=self._config.statement_s,
         )
-        return {row["id"]: row["state"] for row in rows}
 
     async def verify_claims(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:
         return await self._verify(self._report, claims, worker)
@@ -268,27 +255,11 @@ class PostgresStore:
     async def close(self) -> None:
         for lane in self.lanes.values():
             await lane.close()
+        await self.handler_connections.close()
 
 
 def _ids(rows: Iterable[asyncpg.Record]) -> set[UUID]:
     return {row["id"] for row in rows}
-
-
-def _runs_of_tokens(finishes: Sequence[Finish]) -> tuple[list[UUID], list[int]]:
-    """The lease tokens without repetition, and the place (from 1) at which each comes into force.
-
-    Jobs of one claim stand mostly together, and they share their token.
-    """
-    tokens: list[UUID] = []
-    places: list[int] = []
-    latest = None
-    for place, one in enumerate(finishes, start=1):
-        token = one.job.lease_token
-        if token is not latest:
-            latest = token
-            tokens.append(token)
-            places.append(place)
-    return tokens, places
 
 
 def _fences(claims: Sequence[Claimed]) -> tuple[list[UUID], list[UUID], list[int]]:
