@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from chronos_runtime.backoff import Fixed
+from chronos_runtime.errors import PermanentFailure, TemporaryFailure
 from chronos_runtime.failure import MESSAGE_MAX_CHARS, TRACEBACK_MAX_CHARS
 from chronos_runtime.handlers import Handler
 from chronos_runtime.job import Cancel, Discard, Finish, Job, Outcome, Retry, Return, Snooze
@@ -122,6 +123,23 @@ def test_the_last_failure_is_dead_and_an_earlier_one_is_retried() -> None:
     assert isinstance(last, Finish)
     assert last.state == "dead"
     assert (record_of(first)["attempt"], record_of(last)["attempt"]) == (1, 5)
+
+
+def test_a_permanent_failure_is_dead_at_once() -> None:
+    outcome = failed(PermanentFailure("no such mailbox"))
+    assert isinstance(outcome, Finish)
+    assert outcome.state == "dead"
+    assert record_of(outcome)["type"] == "PermanentFailure"
+
+
+@pytest.mark.parametrize(("after_s", "expected_s"), [(3, 3.0), (None, 7.0), (-1, 60.0)])
+def test_a_temporary_failure_waits_as_long_as_it_says(
+    after_s: float | None, expected_s: float
+) -> None:
+    outcome = failed(TemporaryFailure("busy", after_s=after_s))
+    assert isinstance(outcome, Return)
+    assert (outcome.why, outcome.delay_s) == ("retry", expected_s)
+    assert isinstance(failed(TemporaryFailure("busy", after_s=after_s), **LAST), Finish)
 
 
 class Circle(list[object]):

@@ -9,17 +9,22 @@ from chronos_runtime.errors import (
     ChronosError,
     ClaimLost,
     ConfigError,
+    FunctionFailed,
     InputError,
     JobNotFound,
     JobStateError,
     PayloadError,
+    PermanentFailure,
+    ProcessorFailure,
     ScheduleNotFound,
     StoreError,
     StoreUnavailable,
     TargetRefused,
+    TemporaryFailure,
     UnknownKind,
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
+from chronos_runtime.processor import Processor, Task
 from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
@@ -40,6 +45,7 @@ __all__ = [
     "Exponential",
     "FireRecord",
     "Fixed",
+    "FunctionFailed",
     "InputError",
     "Job",
     "JobNotFound",
@@ -49,6 +55,9 @@ __all__ = [
     "NewJob",
     "Page",
     "PayloadError",
+    "PermanentFailure",
+    "Processor",
+    "ProcessorFailure",
     "Retry",
     "Runtime",
     "Schedule",
@@ -57,6 +66,8 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TargetRefused",
+    "Task",
+    "TemporaryFailure",
     "Transaction",
     "UnknownKind",
 ]

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import ConfigError, InputError
-from chronos_runtime.processor_config import WakeConfig
+from chronos_runtime.processor_config import FunctionsConfig, WakeConfig
 from chronos_runtime.setting import Count, Seconds, Section
 
 
@@ -187,6 +187,7 @@ class Config(Section, frozen=True, kw_only=True):
     surveyor: SurveyorConfig = SurveyorConfig()
     exporter: ExporterConfig = ExporterConfig()
     wake: WakeConfig = WakeConfig()
+    functions: FunctionsConfig = FunctionsConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod

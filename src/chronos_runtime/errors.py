@@ -15,6 +15,10 @@
     │   ├── SchemaOutdated     the schema is older than this program: migrate       exit 3
     │   └── SchemaTooNew       the schema is newer than this program: upgrade       exit 3
     ├── DeliveryFailed         a URL was not reached, or did not answer with 2xx
+    ├── ProcessorFailure       what a processor was asked for did not happen
+    │   ├── TemporaryFailure   trying again may help, perhaps after a time the provider named
+    │   │   └── FunctionFailed a SQL function was refused, broke, or said that it failed
+    │   └── PermanentFailure   trying again would not help
     └── CrashLoop              an actor failed more often than its budget allows    exit 6
 
 Exit codes of `chronos-runtime`: 0 done or drained · 1 a bug (traceback) · 2 bad usage or
@@ -22,7 +26,8 @@ config · 3 schema version · 4 database unavailable · 5 the job, schedule or a
 about is not there or not in a state for it · 6 crash loop · 130 stopped by a second signal.
 
 A bug is an `assert`, an outage is `StoreUnavailable` and goes to the supervisor, and what a
-handler decides is a value (see `chronos_runtime.job`), never an exception of this tree.
+handler decides is a value (see `chronos_runtime.job`). Of this tree, user code raises the
+processor failures and no other.
 """
 
 from typing import ClassVar
@@ -107,6 +112,50 @@ class SchemaTooNew(StoreError):
 
 class DeliveryFailed(ChronosError):
     """A delivery failed. The message names the host and why, never the URL or a secret."""
+
+
+class ProcessorFailure(ChronosError):
+    """What a processor was asked for did not happen; `outcome` is the word its metric counts.
+
+    >>> ProcessorFailure("no", outcome="rejected").outcome
+    'rejected'
+    """
+
+    def __init__(self, reason: str, *, outcome: str = "failed") -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+class TemporaryFailure(ProcessorFailure):
+    """A failed attempt, tried again by the backoff of its kind, or after the time given.
+
+    Any other exception means the same; this one has a word for the metric, and may have a delay.
+
+    >>> TemporaryFailure("the provider is busy", outcome="throttled", after_s=30).after_s
+    30
+    """
+
+    def __init__(
+        self, reason: str, *, outcome: str = "failed", after_s: float | None = None
+    ) -> None:
+        super().__init__(reason, outcome=outcome)
+        self.after_s = after_s
+
+
+class FunctionFailed(TemporaryFailure):
+    """A SQL function was refused, broke, or said that it failed. The message names it and the fix.
+
+    >>> FunctionFailed("shop.charge: no funds", outcome="unsuccessful").outcome
+    'unsuccessful'
+    """
+
+
+class PermanentFailure(ProcessorFailure):
+    """Trying again would not help: the job is `dead` at once, whatever attempts it has left.
+
+    >>> PermanentFailure("no such mailbox", outcome="rejected").outcome
+    'rejected'
+    """
 
 
 class CrashLoop(ChronosError):

@@ -4,6 +4,7 @@ import logging
 from typing import Literal, assert_never
 
 from chronos_runtime.checks import checked_delay
+from chronos_runtime.errors import PermanentFailure, TemporaryFailure
 from chronos_runtime.failure import failure_record, reason_record
 from chronos_runtime.handlers import Handler
 from chronos_runtime.job import Cancel, Discard, Finish, Job, Outcome, Retry, Return, Snooze
@@ -62,8 +63,13 @@ class Outcomes:
             type(error).__name__,
             extra={"job": str(job.id), "kind": job.kind, "attempt": job.attempt},
         )
+        if isinstance(error, PermanentFailure):
+            return Finish(job, "dead", run_s, error=record)
         try:
-            delay_s = checked_delay(handler.backoff(job.attempt), f"backoff of {job.kind!r}")
+            if isinstance(error, TemporaryFailure) and error.after_s is not None:
+                delay_s = checked_delay(error.after_s, "TemporaryFailure.after_s")
+            else:
+                delay_s = checked_delay(handler.backoff(job.attempt), f"backoff of {job.kind!r}")
         except Exception as broken:  # The user's callable: the job must come back all the same.
             _log.warning("backoff of %s failed, waiting 60 s: %s", job.kind, broken)
             delay_s = 60.0

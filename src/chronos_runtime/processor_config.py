@@ -41,3 +41,13 @@ class WakeConfig(Section, frozen=True, kw_only=True):
                     checked_reference(reference)
                 except InputError as error:
                     raise ConfigError(f"wake.secrets: {name!r}: {error}") from error
+
+
+class FunctionsConfig(Section, frozen=True, kw_only=True):
+    """How SQL functions that tasks name are called."""
+
+    timeout_s: Seconds = 15.0
+    """Of one call, unless its permission says otherwise; as `database.statement_s`."""
+    resolve_s: Seconds = 60.0
+    """How long a function is known before it is looked up again: a permission that was taken back
+    ends within this time."""

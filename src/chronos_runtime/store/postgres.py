@@ -36,6 +36,7 @@ from chronos_runtime.store.fenced import FencedTransaction, HandlerConnections
 from chronos_runtime.store.insert import insert_jobs
 from chronos_runtime.store.lane import Lane, Observe, ignore_observation
 from chronos_runtime.store.listen import listen
+from chronos_runtime.store.postgres_functions import PostgresFunctions
 from chronos_runtime.store.postgres_schedules import PostgresSchedules
 from chronos_runtime.store.report import finish_jobs, return_jobs
 from chronos_runtime.transaction import Transaction
@@ -66,6 +67,9 @@ class PostgresStore:
         self._upkeep = self.lanes["upkeep"]
         self._client = self.lanes["client"]
         self.handler_connections = HandlerConnections(config)
+        self.functions = PostgresFunctions(
+            client=self._client, connections=self.handler_connections
+        )
         self.schedules = PostgresSchedules(upkeep=self._upkeep, client=self._client)
 
     async def connect(self) -> asyncpg.Connection:
