@@ -64,7 +64,7 @@ class Outcomes:
             extra={"job": str(job.id), "kind": job.kind, "attempt": job.attempt},
         )
         if isinstance(error, PermanentFailure):
-            return Finish(job, "dead", run_s, error=record)
+            return Finish(job, job.failed_state, run_s, error=record)
         try:
             if isinstance(error, TemporaryFailure) and error.after_s is not None:
                 delay_s = checked_delay(error.after_s, "TemporaryFailure.after_s")
