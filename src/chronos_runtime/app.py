@@ -3,19 +3,23 @@
 from collections.abc import Callable
 from typing import TypeVar, Unpack
 
-from chronos_runtime.attempts import Attempts, supervisor_of
+from chronos_runtime.attempts import Attempts, checked_supervisor, supervisor_of
 from chronos_runtime.backoff import Backoff, Exponential
-from chronos_runtime.checks import checked_name
+from chronos_runtime.checks import checked_name, checked_timeout
 from chronos_runtime.definitions import ScheduleOptions, define_schedule
 from chronos_runtime.errors import InputError, UnknownKind
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT
 from chronos_runtime.processors.wake_payload import builtin_rules
 from chronos_runtime.schedule import Definition
+from chronos_runtime.supervision import SupervisorFunction, SupervisorRule
 
 KIND_RESERVED = "chronos."
 
+SUPERVISOR_TIMEOUT_S = 60.0
+
 F = TypeVar("F", bound=HandlerFunction)
+S = TypeVar("S", bound=SupervisorFunction)
 
 
 class Chronos:
@@ -39,6 +43,7 @@ class Chronos:
         self.name = None if name is None else checked_name(name, "name")
         self.handlers: dict[str, Handler] = {}
         self.schedules: dict[str, Definition] = {}
+        self.supervisors: dict[str, SupervisorRule] = {}
 
     def handler(
         self,
@@ -75,6 +80,35 @@ class Chronos:
                 backoff=backoff,
                 supervisor=supervisor_of(kind, attempts, supervisor),
             )
+            return function
+
+        return register
+
+    def supervisor(
+        self, name: str, *, timeout_s: float | None = SUPERVISOR_TIMEOUT_S
+    ) -> Callable[[S], S]:
+        """Register `async def decide(failure)` for failed attempts of tasks that name it.
+
+        It may be asked again if its worker dies first; what it decides is done exactly once.
+
+        >>> from chronos_runtime import Escalate, Failure, NewAttempt
+        >>> app = Chronos()
+        >>> @app.supervisor("mail")
+        ... async def decide(failure: Failure) -> NewAttempt | Escalate:
+        ...     if failure.attempt < 3:
+        ...         return NewAttempt(delay_s=60 * failure.attempt)
+        ...     return Escalate("three attempts failed")
+        >>> sorted(app.supervisors)
+        ['mail']
+        """
+        if not checked_supervisor(name):
+            raise InputError("supervisor: give it a name; '' is nobody")
+        checked_timeout(timeout_s)
+
+        def register(function: S) -> S:
+            if name in self.supervisors:
+                raise InputError(f"supervisor: this app has one of the name {name!r} already")
+            self.supervisors[name] = SupervisorRule.of(function, name, timeout_s)
             return function
 
         return register

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import ConfigError, InputError
-from chronos_runtime.processor_config import FunctionsConfig, WakeConfig
+from chronos_runtime.processor_config import FunctionsConfig, WakeConfig, check_supervisors
 from chronos_runtime.setting import Count, Seconds, Section
 
 
@@ -188,6 +188,8 @@ class Config(Section, frozen=True, kw_only=True):
     exporter: ExporterConfig = ExporterConfig()
     wake: WakeConfig = WakeConfig()
     functions: FunctionsConfig = FunctionsConfig()
+    supervisors: dict[str, str] = {}
+    """By name, the SQL functions (schema.function) that decide about failed supervised tasks."""
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod
@@ -213,6 +215,7 @@ class Config(Section, frozen=True, kw_only=True):
         _check_topics("topics", self.topics)
         _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
         self.wake.check()
+        check_supervisors(self.supervisors)
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(

@@ -181,6 +181,12 @@ class Metrics:
             buckets=PASS_BOUNDS,
             registry=registry,
         )
+        self.supervised = Counter(
+            "chronos_supervised",
+            "Failed attempts of supervised tasks, by what their supervisor decided",
+            ["supervisor", "decision"],
+            registry=registry,
+        )
         self.connections = Gauge(
             "chronos_store_connections",
             "Database connections by lane, used and idle",

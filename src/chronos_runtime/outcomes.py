@@ -63,7 +63,7 @@ class Outcomes:
             type(error).__name__,
             extra={"job": str(job.id), "kind": job.kind, "attempt": job.attempt},
         )
-        if isinstance(error, PermanentFailure):
+        if job.line is not None or isinstance(error, PermanentFailure):
             return Finish(job, job.failed_state, run_s, error=record)
         try:
             if isinstance(error, TemporaryFailure) and error.after_s is not None:

@@ -1,7 +1,11 @@
 """The settings of what Chronos does by itself: one section for each built-in processor."""
 
+from collections.abc import Mapping
+
+from chronos_runtime.attempts import checked_supervisor
 from chronos_runtime.checks import checked_reference
 from chronos_runtime.errors import ConfigError, InputError
+from chronos_runtime.function_name import FunctionName
 from chronos_runtime.setting import Count, Port, Seconds, Section
 
 
@@ -51,3 +55,13 @@ class FunctionsConfig(Section, frozen=True, kw_only=True):
     resolve_s: Seconds = 60.0
     """How long a function is known before it is looked up again: a permission that was taken back
     ends within this time."""
+
+
+def check_supervisors(supervisors: Mapping[str, str]) -> None:
+    """Refuse names no task can bear, and functions none could call."""
+    for name, function in supervisors.items():
+        try:
+            checked_supervisor(name or None)  # Here '' is no name.
+            FunctionName.of(function, name)
+        except InputError as error:
+            raise ConfigError(f"supervisors: {error}") from error

@@ -1,4 +1,4 @@
-"""A supervised task is never tried again by the queue: it fails, and its supervisor is told once."""
+"""A supervised task is never tried again by the queue: it fails, and its supervisor is told."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,11 +35,11 @@ async def fail_one(world: World, **changes: Any) -> UUID:
 
 async def start(
     world: World, task: UUID, *, payload: str | None = None, delay_s: float = 0.0
-) -> UUID | None:
-    """The next attempt of a task, if it could be started."""
+) -> UUID:
+    """Start the next attempt of a task; its id."""
     id = new_job_id()
-    done = await world.store.start_attempt(task, id=id, payload=payload, delay_s=delay_s)
-    return id if done else None
+    assert await world.store.start_attempt(task, id=id, payload=payload, delay_s=delay_s)
+    return id
 
 
 def link(record: JobRecord) -> tuple[object, ...]:
@@ -167,7 +167,6 @@ async def test_the_next_attempt_is_a_task_like_the_failed_one(world: World) -> N
     changes = {"payload": '{"to": 7}', "priority": 3, "max_attempts": 4, "timeout_s": 9.0}
     first = await fail_one(world, **changes)
     second = await start(world, first)
-    assert second is not None
     record = await world.get(second)
     assert (record.state, record.kind, record.topic, record.priority) == (
         *("ready", "greet"),
@@ -182,7 +181,6 @@ async def test_the_next_attempt_is_a_task_like_the_failed_one(world: World) -> N
 async def test_the_next_attempt_may_wait_and_carry_another_payload(world: World) -> None:
     first = await fail_one(world)
     second = await start(world, first, payload='{"by": "post"}', delay_s=150.0)
-    assert second is not None
     record = await world.get(second)
     assert (record.state, record.payload) == ("scheduled", {"by": "post"})
     assert (record.run_at - record.enqueued_at) == timedelta(seconds=150)
@@ -194,7 +192,7 @@ async def test_only_a_failed_task_has_a_next_attempt(world: World) -> None:
     dead = await world.make_dead(supervisor="mail")
     [live] = await world.enqueue(supervisor="mail")
     for id in (dead, live, new_job_id()):
-        assert await start(world, id) is None
+        assert not await world.store.start_attempt(id, id=new_job_id(), payload=None, delay_s=0.0)
 
 
 async def test_a_payload_that_is_no_json_starts_nothing(world: World) -> None:
@@ -214,7 +212,6 @@ async def test_an_attempt_goes_without_the_key_that_another_bears(world: World) 
     first = await fail_one(world, unique_key="k")
     [other] = await world.enqueue(unique_key="k")
     second = await start(world, first)
-    assert second is not None
     assert (await world.get(second)).unique_key is None
     assert await world.store.find_unique(["k"]) == {"k": other}
 
@@ -223,8 +220,7 @@ async def test_a_line_is_read_by_any_of_its_attempts(world: World) -> None:
     first = await fail_one(world)
     line = [first]
     for _ in range(3):
-        assert (next_id := await start(world, line[-1]))
-        line.append(next_id)
+        line.append(await start(world, line[-1]))
         [job] = await world.claim()
         if len(line) < 4:
             await fail(world, job)
@@ -253,7 +249,7 @@ async def test_an_escalated_task_stands_with_the_dead_letters(world: World) -> N
 
 async def test_a_revived_task_is_supervised_as_before(world: World) -> None:
     first = await fail_one(world)
-    assert (second := await start(world, first))
+    second = await start(world, first)
     [job] = await world.claim()
     await fail(world, job)
     assert len(await claim_facts(world)) == 2
@@ -272,7 +268,7 @@ async def test_a_revived_task_is_supervised_as_before(world: World) -> None:
 
 async def test_the_line_survives_a_snooze_and_a_cancel_in_between(world: World) -> None:
     first = await fail_one(world)
-    assert (second := await start(world, first))
+    second = await start(world, first)
     [job] = await world.claim()
     assert await world.give_back(job, "snooze", delay_s=0.0) == "ready"
     [job] = await world.claim()

@@ -14,10 +14,10 @@ from typing import Protocol
 import msgspec
 
 from chronos_runtime.errors import FunctionFailed
+from chronos_runtime.function_name import FunctionName
 from chronos_runtime.processor import Task
 from chronos_runtime.processor_config import FunctionsConfig
 from chronos_runtime.processors.envelope import Envelope, read_envelope
-from chronos_runtime.function_name import FunctionName
 from chronos_runtime.store.postgres_functions import HandlerConnection, Resolved
 
 _log = logging.getLogger(__name__)
