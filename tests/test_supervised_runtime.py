@@ -73,7 +73,7 @@ def fail_always(app: Chronos, kind: str = "mail", **options: Any) -> list[Attemp
     runs: list[Attempt] = []
 
     @app.handler(kind, attempts="supervised", **options)
-    async def fail(job: Job, payload: object) -> None:  # noqa: ARG001
+    async def fail(job: Job, payload: object) -> None:
         runs.append((job.id, job.lineage_no))
         raise ConnectionError("the provider is down")
 
@@ -197,7 +197,7 @@ async def test_a_new_attempt_may_wait_and_say_something_else(
     fail_always(app)
 
     @app.supervisor("mail")
-    async def decide(failure: Failure) -> NewAttempt:  # noqa: ARG001
+    async def decide(failure: Failure) -> NewAttempt:
         return NewAttempt(delay_s=3_600, payload={"to": "bob"})
 
     async with working(Runtime(app, make_config(dsn))):
@@ -224,7 +224,7 @@ async def test_how_a_supervised_attempt_ends(
     dsn: str, app: Chronos, client: Client, end: object, state: str
 ) -> None:
     @app.handler("mail", attempts="supervised", supervisor="")
-    async def mail(job: Job, payload: object) -> object:  # noqa: ARG001
+    async def mail(job: Job, payload: object) -> object:
         if isinstance(end, Exception):
             raise end
         return end
@@ -238,7 +238,7 @@ async def test_a_snooze_uses_no_attempt(dsn: str, app: Chronos, client: Client) 
     runs: list[tuple[int, int]] = []
 
     @app.handler("mail", attempts="supervised", supervisor="")
-    async def mail(job: Job, payload: object) -> Snooze | None:  # noqa: ARG001
+    async def mail(job: Job, payload: object) -> Snooze | None:
         runs.append((job.attempt, job.lineage_no))
         return Snooze(0) if len(runs) == 1 else None
 
@@ -249,7 +249,7 @@ async def test_a_snooze_uses_no_attempt(dsn: str, app: Chronos, client: Client) 
 
 async def test_a_timeout_is_a_failed_attempt(dsn: str, app: Chronos, client: Client) -> None:
     @app.handler("mail", attempts="supervised", supervisor="", timeout_s=0.05)
-    async def mail(job: Job, payload: object) -> None:  # noqa: ARG001
+    async def mail(job: Job, payload: object) -> None:
         await anyio.sleep_forever()
 
     async with working(Runtime(app, make_config(dsn))):
@@ -261,7 +261,7 @@ async def test_a_shutdown_is_no_failure(dsn: str, app: Chronos, client: Client) 
     started = anyio.Event()
 
     @app.handler("mail", attempts="supervised")
-    async def mail(job: Job, payload: object) -> None:  # noqa: ARG001
+    async def mail(job: Job, payload: object) -> None:
         started.set()
         await anyio.sleep_forever()
 
@@ -283,7 +283,7 @@ async def test_a_supervisor_that_makes_no_sense_is_asked_again(
     answers = [nonsense, GiveUp("enough")]
 
     @app.supervisor("mail")
-    async def decide(failure: Failure) -> Any:  # noqa: ARG001
+    async def decide(failure: Failure) -> Any:
         return answers.pop(0)
 
     async with working(Runtime(app, make_config(dsn))):
@@ -331,13 +331,13 @@ async def test_a_payload_the_handler_cannot_read_is_no_decision(
     dsn: str, app: Chronos, client: Client, connection: Connection
 ) -> None:
     @app.handler("count", attempts="supervised")
-    async def count(job: Job, payload: int) -> None:  # noqa: ARG001
+    async def count(job: Job, payload: int) -> None:
         raise ConnectionError("no")
 
     answers = [NewAttempt(payload="seven"), NewAttempt(payload=7, delay_s=3_600)]
 
     @app.supervisor("count")
-    async def decide(failure: Failure) -> NewAttempt:  # noqa: ARG001
+    async def decide(failure: Failure) -> NewAttempt:
         return answers.pop(0)
 
     async with working(Runtime(app, make_config(dsn))):
@@ -359,7 +359,7 @@ async def test_a_process_leaves_facts_to_one_that_knows_the_supervisor(
     knowing = Chronos()
 
     @knowing.supervisor("mail")
-    async def decide(failure: Failure) -> GiveUp:  # noqa: ARG001
+    async def decide(failure: Failure) -> GiveUp:
         return GiveUp()
 
     async with working(Runtime(knowing, make_config(dsn))):
@@ -375,7 +375,7 @@ async def test_a_fact_whose_task_is_not_failed_any_more_is_let_go(
     await connection.execute("delete from chronos.job_history where id = $1", task.id)
 
     @app.supervisor("mail")
-    async def decide(failure: Failure) -> GiveUp:  # noqa: ARG001
+    async def decide(failure: Failure) -> GiveUp:
         raise AssertionError("there is nothing to decide")
 
     async with working(Runtime(app, make_config(dsn))):
@@ -444,7 +444,7 @@ def test_a_name_has_one_supervisor(app: Chronos, dsn: str) -> None:
     fail_always(app)
 
     @app.supervisor("mail")
-    async def decide(failure: Failure) -> GiveUp:  # noqa: ARG001
+    async def decide(failure: Failure) -> GiveUp:
         return GiveUp()
 
     with pytest.raises(ConfigError, match=r"supervisors.mail: the app has one"):
