@@ -15,7 +15,6 @@ import pytest
 
 from chronos_runtime import Chronos, Client, Config, Runtime
 from chronos_runtime.backoff import Fixed
-from chronos_runtime.errors import ConfigError
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.store import JobRecord
 from chronos_runtime.store.migrations import Connection
@@ -76,9 +75,8 @@ async def state_of(client: Client, id: UUID) -> str:
     return (await client.get(id)).state
 
 
-async def test_an_app_without_handlers_is_refused(app: Chronos) -> None:
-    with pytest.raises(ConfigError, match="no handlers"):
-        Runtime(app, Config())
+async def test_an_app_without_handlers_serves_the_built_in_kinds(app: Chronos) -> None:
+    assert Runtime(app, Config()).topics == ["chronos"]
 
 
 @pytest.mark.parametrize(

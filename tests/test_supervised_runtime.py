@@ -301,7 +301,7 @@ async def retried_at_once(connection: Connection, id: UUID) -> None:
         done = await connection.execute(
             "update chronos.jobs set run_at = now() where id = $1 and state = 'scheduled'", id
         )
-        return done == "UPDATE 1"  # type: ignore[no-any-return]
+        return done == "UPDATE 1"
 
     await eventually(is_due, DEADLINE_S)
 

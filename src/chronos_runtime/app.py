@@ -10,7 +10,9 @@ from chronos_runtime.definitions import ScheduleOptions, define_schedule
 from chronos_runtime.errors import InputError, UnknownKind
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.job import MAX_ATTEMPTS_DEFAULT, PRIORITY_DEFAULT, TOPIC_DEFAULT
-from chronos_runtime.processors.wake_payload import builtin_rules
+from chronos_runtime.processor import Processor
+from chronos_runtime.processors.builtin_rules import builtin_rules
+from chronos_runtime.processors.rules import ProcessorOptions, processor_rules
 from chronos_runtime.schedule import Definition
 from chronos_runtime.supervision import SupervisorFunction, SupervisorRule
 
@@ -19,6 +21,7 @@ KIND_RESERVED = "chronos."
 SUPERVISOR_TIMEOUT_S = 60.0
 
 F = TypeVar("F", bound=HandlerFunction)
+P = TypeVar("P", bound=Processor)
 S = TypeVar("S", bound=SupervisorFunction)
 
 
@@ -63,26 +66,49 @@ class Chronos:
         `attempts="supervised"` a failed attempt ends the job, and `supervisor` decides what comes
         of it (see `supervisor`); by default the one of the kind's own name.
         """
-        checked_name(kind, "kind")  # Now: `@app.handler` without brackets would register nothing.
-        if kind.startswith(KIND_RESERVED):
-            raise InputError(f"kind: {kind!r} begins with {KIND_RESERVED!r}, as only our own do")
+        _check_kind(kind)
 
         def register(function: F) -> F:
-            if kind in self.handlers:
-                raise InputError(f"kind {kind!r} has a handler already")
-            self.handlers[kind] = Handler.of(
-                function,
-                kind,
-                topic=topic,
-                priority=priority,
-                max_attempts=max_attempts,
-                timeout_s=timeout_s,
-                backoff=backoff,
-                supervisor=supervisor_of(kind, attempts, supervisor),
+            self._register(
+                Handler.of(
+                    function,
+                    kind,
+                    topic=topic,
+                    priority=priority,
+                    max_attempts=max_attempts,
+                    timeout_s=timeout_s,
+                    backoff=backoff,
+                    supervisor=supervisor_of(kind, attempts, supervisor),
+                )
             )
             return function
 
         return register
+
+    def processor(self, kind: str, **options: Unpack[ProcessorOptions]) -> Callable[[P], P]:
+        """Register a processor, `async def push(task, message)`, for tasks of `kind`.
+
+        A task may name SQL functions to run before it, and after it together with its end. The
+        annotation of `message` is its type; `timeout_s` is for the processor alone.
+
+        >>> from chronos_runtime import Chronos, Task
+        >>> app = Chronos()
+        >>> @app.processor("push", max_attempts=3, timeout_s=10)
+        ... async def push(task: Task, message: dict[str, str]) -> str:
+        ...     return f"told {message['to']}"
+        """
+        _check_kind(kind)
+
+        def register(processor: P) -> P:
+            self._register(processor_rules(processor, kind, **options))
+            return processor
+
+        return register
+
+    def _register(self, handler: Handler) -> None:
+        if handler.kind in self.handlers:
+            raise InputError(f"kind {handler.kind!r} has a handler already")
+        self.handlers[handler.kind] = handler
 
     def supervisor(
         self, name: str, *, timeout_s: float | None = SUPERVISOR_TIMEOUT_S
@@ -150,7 +176,7 @@ class Chronos:
             register(kind)
         return decorate
 
-    def find(self, kind: str | HandlerFunction) -> Handler:
+    def find(self, kind: str | HandlerFunction | Processor) -> Handler:
         """The handler of a kind, or of the very function or method registered for it."""
         if isinstance(kind, str):
             handler = self.handlers.get(kind) or builtin_rules(kind)
@@ -170,3 +196,10 @@ class Chronos:
     def topics(self) -> list[str]:
         """The topics of all handlers, sorted."""
         return sorted({handler.topic for handler in self.handlers.values()})
+
+
+def _check_kind(kind: str) -> None:
+    # When the decorator is made: `@app.handler` without brackets would register nothing.
+    checked_name(kind, "kind")
+    if kind.startswith(KIND_RESERVED):
+        raise InputError(f"kind: {kind!r} begins with {KIND_RESERVED!r}, as only our own do")

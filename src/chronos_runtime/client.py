@@ -32,7 +32,8 @@ from chronos_runtime.handlers import NO_HANDLER, Handler, HandlerFunction, NoHan
 from chronos_runtime.ids import new_job_id
 from chronos_runtime.job import TOPIC_ALL, State
 from chronos_runtime.payload import encode_payload
-from chronos_runtime.processors.wake_payload import builtin_rules
+from chronos_runtime.processor import Processor
+from chronos_runtime.processors.builtin_rules import builtin_rules
 from chronos_runtime.schedules import Schedules
 from chronos_runtime.store import CancelResult, Gate, JobRecord, NewJob, Store
 from chronos_runtime.store.insert import BorrowedConnection
@@ -99,7 +100,7 @@ class Client:
 
     def job(
         self,
-        kind: str | HandlerFunction,
+        kind: str | HandlerFunction | Processor,
         payload: object = None,
         *,
         topic: str | None = None,
@@ -137,7 +138,7 @@ class Client:
             supervisor=supervisor_of(name, attempts, supervisor, rules.supervisor),
         )
 
-    def _rules(self, kind: str | HandlerFunction) -> tuple[str, Handler | NoHandler]:
+    def _rules(self, kind: str | HandlerFunction | Processor) -> tuple[str, Handler | NoHandler]:
         """The kind's name and what goes for its jobs, checked when it was registered."""
         if self._app is not None:
             handler = self._app.find(kind)
@@ -148,7 +149,7 @@ class Client:
 
     async def enqueue(
         self,
-        kind: str | HandlerFunction,
+        kind: str | HandlerFunction | Processor,
         payload: object = None,
         *,
         connection: "asyncpg.Connection | None" = None,

@@ -36,6 +36,9 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Exponential()
     supervisor: str | None = None
     """Who decides after a failed attempt; None: the queue, by the backoff."""
+    is_processor: bool = False
+    """Its function takes a task and a message; it stops by itself when its time is over, because it
+    has something to do after that."""
 
     @classmethod
     def of(cls, function: HandlerFunction, kind: str, **options: Any) -> "Handler":
@@ -77,8 +80,8 @@ def _payload_type(function: HandlerFunction, kind: str) -> Any:
     parameters = list(signature.parameters.values())
     if [parameter.kind in _POSITIONAL for parameter in parameters] != [True, True]:
         raise InputError(
-            f"handler of {kind!r} must take exactly two parameters, `job` and `payload`;"
-            f" it takes {signature}"
+            f"handler of {kind!r} must take exactly two parameters, `job` and `payload`"
+            f" (a processor: `task` and `message`); it takes {signature}"
         )
     try:
         hints = get_type_hints(function)

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from chronos_runtime.actor_metrics import JOB_BOUNDS, PASS_BOUNDS, ActorMetrics
+from chronos_runtime.processor_metrics import ProcessorMetrics
 from chronos_runtime.schedule_metrics import ScheduleMetrics
 from chronos_runtime.tally import Spread, Tally
 from chronos_runtime.version import VERSION
@@ -169,24 +170,7 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
-        self.wake_deliveries = Counter(
-            "chronos_wake_deliveries",
-            "Deliveries to URLs, by how they ended",
-            ["outcome"],
-            registry=registry,
-        )
-        self.wake_seconds = Histogram(
-            "chronos_wake_delivery_seconds",
-            "From the start of a delivery to its status, or to its failure",
-            buckets=PASS_BOUNDS,
-            registry=registry,
-        )
-        self.supervised = Counter(
-            "chronos_supervised",
-            "Failed attempts of supervised tasks, by what their supervisor decided",
-            ["supervisor", "decision"],
-            registry=registry,
-        )
+        self.processors = ProcessorMetrics(registry)
         self.connections = Gauge(
             "chronos_store_connections",
             "Database connections by lane, used and idle",

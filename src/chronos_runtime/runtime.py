@@ -19,16 +19,14 @@ from chronos_runtime.actors.watchdog import Watchdog
 from chronos_runtime.app import Chronos
 from chronos_runtime.beat_thread import BeatThread
 from chronos_runtime.config import Config
-from chronos_runtime.errors import ConfigError, StoreError
+from chronos_runtime.errors import StoreError
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Outcome
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
-from chronos_runtime.processors.functions import Functions
-from chronos_runtime.processors.supervise import Supervise
-from chronos_runtime.processors.wake import Wake, wake_handler
-from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC, WakePayload
+from chronos_runtime.processors.builtin import Builtins
+from chronos_runtime.processors.wake_payload import WakePayload
 from chronos_runtime.store import WorkerInfo
 from chronos_runtime.store.fenced import HandlerConnections
 from chronos_runtime.store.lane import Lane
@@ -55,24 +53,16 @@ class Runtime:
     """
 
     def __init__(self, app: Chronos, config: Config, *, worker: Worker | None = None) -> None:
-        if not app.handlers and not app.supervisors:
-            raise ConfigError("the app has no handlers; register one with @app.handler(kind)")
         self.worker = worker or Worker()
         self.metrics = Metrics()
-        self._wake = Wake(config.wake, self.metrics, gone=self._end_alarm)
-        self._store = PostgresStore(config.database, self.metrics.observe_statement)
-        self._handlers = app.handlers | {WAKE_KIND: wake_handler(self._wake)}
-        self._handlers |= Supervise(
-            self._store,
-            Functions(config.functions, self._store.functions),
-            self.metrics,
-            rules=app.supervisors,
-            sql=config.supervisors,
-            handlers=app.handlers,
-        ).handlers()
-        self.topics = config.topics or sorted({*app.topics, WAKE_TOPIC})
         self._app = app
         self._config = config
+        self._store = PostgresStore(config.database, self.metrics.observe_statement)
+        self._builtins = Builtins(config, self._store.functions, self.metrics, gone=self._end_alarm)
+        self._handlers = self._builtins.running(app.handlers) | self._builtins.handlers()
+        self._handlers |= self._builtins.supervising(self._store, app.supervisors, app.handlers)
+        self.handler_topics = {handler.topic for handler in self._handlers.values()}
+        self.topics = config.topics or sorted(self.handler_topics)
         # Used on the heartbeater's thread and nowhere else: connections belong to a loop.
         self._beat_store = PostgresStore(config.database, self.metrics.observe_statement)
         self._supervisor = Supervisor(config.supervisor, self.metrics)
@@ -279,5 +269,5 @@ class Runtime:
             await self._store.forget_worker(self.worker.id)
         except StoreError as error:
             _log.info("left without a goodbye: %s", error)
-        await self._wake.aclose()
+        await self._builtins.aclose()
         await self._store.close()

@@ -130,7 +130,7 @@ async def test_a_sql_decision_killed_before_its_commit_leaves_nothing_and_is_mad
     client: Client, checker: Checker, fleet: Fleet
 ) -> None:
     await checker.queue.execute(SQL_SUPERVISOR)
-    config = {"supervisors": {"bank": "shop.decide"}}
+    config: dict[str, Any] = {"supervisors": {"bank": "shop.decide"}}
     async with checker.queue.acquire() as holder:
         await holder.execute(f"select pg_advisory_lock({LOCK})")
         [id] = await enqueue(client, "errand", **(SUPERVISED | {"supervisor": "bank"}))
@@ -161,7 +161,7 @@ async def test_totals_add_up_while_workers_are_killed(
 ) -> None:
     options = SUPERVISED | {"max_attempts": 1_000}
     ids = await enqueue(client, "errand", STORM_TASKS, {"fails": FAILS}, **options)
-    sections = {"executor": {"concurrency": 8}, "claimer": {"batch_max": 20}}
+    sections: dict[str, Any] = {"executor": {"concurrency": 8}, "claimer": {"batch_max": 20}}
     for _ in range(3):
         fleet.start(**sections)
     for _ in range(KILLS):

@@ -58,7 +58,7 @@ async def test_a_wake_is_enqueued_delivered_and_done(
     message = Webhook(SECRET).verify(got.body, got.headers)
     assert message["data"] == {"job": str(job.id), "payload": {"n": 1}}
     assert "chronos.wake" not in app.handlers
-    assert runtime._wake._courier._pool is None
+    assert runtime._builtins._wake._courier._pool is None
 
 
 async def test_a_wake_comes_back_until_it_arrives_under_the_same_id(

@@ -231,7 +231,7 @@ class Executor:
         slot.job = job
         slot.reason = None
         timeout_s = handler.timeout_s if job.timeout_s is None else job.timeout_s
-        if timeout_s is not None:
+        if timeout_s is not None and not handler.is_processor:
             slot.deadline = started + timeout_s
             self._timed()
         kind.meter.waits.append(job.wait_s + started - job.claimed_at)

@@ -10,9 +10,14 @@ from chronos_runtime.app import Chronos
 from chronos_runtime.errors import ConfigError
 from chronos_runtime.failure import describe
 
+BUILT_IN_ONLY = "-"
+"""In the place of `module:app`: no app, only the kinds that need no code."""
+
 
 def load_app(path: str) -> Chronos:
     """The Chronos at `package.module:attribute`, which must have handlers."""
+    if path == BUILT_IN_ONLY:
+        return Chronos()
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{path!r}: write module:app, for example shop.jobs:app")

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar, get_args
 import typer
 
 from chronos_runtime.cli.execute import execute
-from chronos_runtime.cli.load import load_app
+from chronos_runtime.cli.load import BUILT_IN_ONLY, load_app
 from chronos_runtime.cli.options import AppPath, ConfigFile, Dsn
 from chronos_runtime.cli.orders import Orders
 from chronos_runtime.cli.parent import run_family
@@ -17,7 +17,8 @@ from chronos_runtime.cli.worker import ready_database, run_worker
 from chronos_runtime.errors import ConfigError
 from chronos_runtime.logs import LogFormat, LogLevel, setup_logs
 from chronos_runtime.metrics import Metrics
-from chronos_runtime.processors.wake import Wake
+from chronos_runtime.processors.builtin import Builtins
+from chronos_runtime.store.postgres import PostgresStore
 
 PROCESSES_MAX = 256
 
@@ -69,10 +70,14 @@ def run(
 ) -> None:
     """Run a worker until SIGINT or SIGTERM, then drain; a second signal stops at once.
 
+    With - in the place of an app it serves the built-in kinds alone, for work written in SQL.
     Without a DSN it starts an embedded Postgres, for development.
     """
     if (app is None) == (module is None):
-        raise ConfigError("name the app once: chronos-runtime run module:app")
+        raise ConfigError(
+            "name the app once: chronos-runtime run module:app"
+            f" ({BUILT_IN_ONLY} for none, to serve the built-in kinds alone)"
+        )
     path = str(app or module)
     flags = {
         DSN: dsn,
@@ -86,7 +91,8 @@ def run(
     level = _one_of(_LEVELS, log_level, "--log-level")
     setup_logs(format, level)
     chronos = load_app(path)
-    Wake(settings.wake, Metrics())  # Refuse here what every process of a family would stumble on.
+    # Refuse here what every process of a family would stumble on.
+    Builtins(settings, PostgresStore(settings.database).functions, Metrics())
 
     async def command() -> None:
         with Signals(asked=_stopped_early) as signals:

@@ -22,7 +22,6 @@ from chronos_runtime.config import Config, ExporterConfig
 from chronos_runtime.errors import ConfigError
 from chronos_runtime.garbage import collect_less
 from chronos_runtime.ids import Worker
-from chronos_runtime.processors.wake_payload import WAKE_TOPIC
 from chronos_runtime.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -77,8 +76,10 @@ async def run_worker(
         )
 
     signals.asked = asked
-    for topic in sorted(set(config.topics) - {*app.topics, WAKE_TOPIC}):
+    for topic in sorted(set(config.topics) - runtime.handler_topics):
         _log.warning("topics: no handler of this app names %r; is it spelled right?", topic)
+    if not app.handlers:
+        _log.info("no app: serving the built-in kinds alone")
     _log.info(
         "worker up",
         extra={

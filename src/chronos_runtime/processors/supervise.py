@@ -21,9 +21,10 @@ from chronos_runtime.handlers import Handler
 from chronos_runtime.ids import new_job_id
 from chronos_runtime.job import Cancel, Job
 from chronos_runtime.lineage import SUPERVISE_PREFIX, SUPERVISE_TOPIC, supervise_kind
-from chronos_runtime.metrics import Metrics
 from chronos_runtime.payload import encode_payload
 from chronos_runtime.processor import Task
+from chronos_runtime.processor_metrics import ProcessorMetrics
+from chronos_runtime.processors.builtin_rules import builtin_rules
 from chronos_runtime.processors.functions import Functions
 from chronos_runtime.store import JobRecord
 from chronos_runtime.store.decisions import DecisionConnection, escalate_job, start_attempt
@@ -63,7 +64,7 @@ class Supervise:
         self,
         records: Records,
         functions: Functions,
-        metrics: Metrics,
+        metrics: ProcessorMetrics,
         *,
         rules: Mapping[str, SupervisorRule],
         sql: Mapping[str, str],
@@ -145,7 +146,7 @@ class Supervise:
         """The new attempt's payload, if it has one of its own, checked as at any enqueue."""
         if payload is None:
             return None
-        handler = self._handlers.get(kind)
+        handler = self._handlers.get(kind) or builtin_rules(kind)
         return encode_payload(kind, payload, None if handler is None else handler.decode)
 
 

@@ -70,7 +70,9 @@ which is not set or empty
         # Only hosts that somebody stands at or waits for: never more than there are slots.
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
         for outcome in OUTCOMES:
-            metrics.wake_deliveries.labels(outcome)  # A rate needs two points: begin at zero.
+            metrics.processors.wake_deliveries.labels(
+                outcome
+            )  # A rate needs two points: begin at zero.
 
     async def __call__(
         self, job: Job, payload: WakePayload
@@ -84,7 +86,7 @@ which is not set or empty
                 verdict = await self._deliver(job, payload, target) if is_ours else _DEFERRED
         except InputError as error:  # Refused, here or when it was dialled.
             verdict = Verdict("refused", str(error))
-        self._metrics.wake_deliveries.labels(verdict.outcome).inc()
+        self._metrics.processors.wake_deliveries.labels(verdict.outcome).inc()
         return await self._decide(job, payload, host, verdict)
 
     async def aclose(self) -> None:
@@ -125,7 +127,7 @@ which is not set or empty
                 return Verdict("unsigned", f"wake.secrets has no {payload.secret!r}; name it there")
             headers["webhook-signature"] = signer.sign(id, timestamp, body)
         timeout_s = payload.timeout_s or self._config.timeout_s
-        with self._metrics.wake_seconds.time():
+        with self._metrics.processors.wake_seconds.time():
             return await self._courier.post(target, headers, body, timeout_s=timeout_s)
 
     async def _decide(

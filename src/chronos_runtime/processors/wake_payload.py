@@ -138,14 +138,5 @@ def wake_rules(function: HandlerFunction | None = None) -> Handler:
     )
 
 
-def builtin_rules(kind: str) -> Handler | None:
-    """What goes for a kind of our own, which every worker serves and no app registers.
-
-    >>> builtin_rules("chronos.wake").topic, builtin_rules("greet")
-    ('chronos', None)
-    """
-    return wake_rules() if kind == WAKE_KIND else None
-
-
 async def _run_elsewhere(job: Job, payload: WakePayload) -> None:  # noqa: ARG001
     raise DeliveryFailed("wakes are delivered by a worker")

@@ -120,8 +120,8 @@ class PostgresFunctions:
             if is_transient(failure) or function.role is None:
                 raise
             raise FunctionFailed(
-                f"{function.name}: cannot become the role {function.role!r} ({failure.args[0]}); grant it to the"
-                " role the worker logs in as, or allow the function with another",
+                f"{function.name}: cannot become the role {function.role!r} ({failure.args[0]});"
+                " grant it to the role the worker logs in as, or allow the function with another",
                 outcome="refused",
             ) from failure
         assert row is not None
