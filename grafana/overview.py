@@ -23,6 +23,7 @@ from grafana.panels import (
     stat,
 )
 from grafana.schedules import do_schedules_fire
+from grafana.supervision import what_do_supervisors_decide
 
 WAIT, RUN = "chronos_executor_wait_seconds", "chronos_executor_run_seconds"
 STATEMENT = "chronos_store_statement_seconds"
@@ -58,6 +59,7 @@ def overview() -> Json:
             "Is Postgres the reason?": is_it_postgres(),
             "Do schedules fire?": do_schedules_fire(),
             "Do wakes arrive?": do_wakes_arrive(),
+            "What do supervisors decide?": what_do_supervisors_decide(),
         },
         choices={"instance": "chronos_build_info", "topic": STARTED, "kind": STARTED},
     )
