@@ -1,5 +1,6 @@
 """Supervised attempts under kill -9: one fact for each failure, each decision carried out once."""
 
+import functools
 from collections import Counter
 from typing import Any
 from uuid import UUID
@@ -126,6 +127,53 @@ async def test_a_decision_that_dies_with_its_worker_is_carried_out_once(
     assert len(await facts(checker)) == len(line)
 
 
+async def is_waiting_for_a_lock(checker: Checker) -> bool:
+    await anyio.sleep(LOOK_S)
+    return await checker.queue.fetchval(  # type: ignore[no-any-return]
+        "select exists (select from pg_locks where not granted)"
+    )
+
+
+async def test_a_decision_killed_between_the_new_task_and_its_own_end_leaves_neither(
+    client: Client, checker: Checker, fleet: Fleet, gate: Gate
+) -> None:
+    payload = {"ask_gate": gate.payload["gate"]}
+    [id] = await enqueue(client, "errand", payload=payload, **SUPERVISED)
+    victim = fleet.start()
+    await wait_asked(checker, 1)
+    async with checker.queue.acquire() as holder, holder.transaction():
+        # The end of the fact's job must wait for us, with the new task inserted already.
+        await holder.execute("select from chronos.jobs where id = $1 for update", fact_id(id, 1))
+        gate.open()
+        await eventually(functools.partial(is_waiting_for_a_lock, checker), DEADLINE_S)
+        victim.kill()
+    fleet.start()
+    await checker.wait_drained()
+
+    line = await client.lineage(id)
+    assert [one.lineage_no for one in line] == [None, 2, 3], "one new task for each decision"
+    assert (await asked(checker))[id] == 2
+
+
+async def test_a_frozen_decision_comes_too_late(
+    client: Client, checker: Checker, fleet: Fleet, gate: Gate
+) -> None:
+    payload = {"ask_gate": gate.payload["gate"]}
+    [id] = await enqueue(client, "errand", payload=payload, **SUPERVISED)
+    victim = fleet.start()
+    await wait_asked(checker, 1)
+    victim.freeze()
+    fleet.start()
+    await wait_asked(checker, 2)
+    gate.open()
+    await checker.wait_drained()
+    victim.thaw()
+    await victim.wait_metric("chronos_executor_inflight_jobs", lambda jobs: jobs == 0)
+
+    assert [one.lineage_no for one in await client.lineage(id)] == [None, 2, 3]
+    assert len(await facts(checker)) == 3
+
+
 async def test_a_sql_decision_killed_before_its_commit_leaves_nothing_and_is_made_again(
     client: Client, checker: Checker, fleet: Fleet
 ) -> None:
@@ -135,14 +183,7 @@ async def test_a_sql_decision_killed_before_its_commit_leaves_nothing_and_is_mad
         await holder.execute(f"select pg_advisory_lock({LOCK})")
         [id] = await enqueue(client, "errand", **(SUPERVISED | {"supervisor": "bank"}))
         victim = fleet.start(**config)
-
-        async def is_deciding() -> bool:
-            await anyio.sleep(LOOK_S)
-            return await holder.fetchval(  # type: ignore[no-any-return]
-                "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
-            )
-
-        await eventually(is_deciding, DEADLINE_S)
+        await eventually(functools.partial(is_waiting_for_a_lock, checker), DEADLINE_S)
         victim.kill()
         await holder.execute(f"select pg_advisory_unlock({LOCK})")
     fleet.start(**config)
