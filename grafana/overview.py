@@ -24,6 +24,7 @@ from grafana.panels import (
 )
 from grafana.processors import do_processors_succeed
 from grafana.schedules import do_schedules_fire
+from grafana.supervision import what_do_supervisors_decide
 
 WAIT, RUN = "chronos_executor_wait_seconds", "chronos_executor_run_seconds"
 STATEMENT = "chronos_store_statement_seconds"
@@ -60,6 +61,7 @@ def overview() -> Json:
             "Do schedules fire?": do_schedules_fire(),
             "Do wakes arrive?": do_wakes_arrive(),
             "Do processors succeed?": do_processors_succeed(),
+            "What do supervisors decide?": what_do_supervisors_decide(),
         },
         choices={"instance": "chronos_build_info", "topic": STARTED, "kind": STARTED},
     )

@@ -8,7 +8,8 @@ CREATE TYPE chronos.job_state AS ENUM (
     'running',
     'succeeded',
     'dead',
-    'cancelled'
+    'cancelled',
+    'failed'
 );
 
 CREATE FUNCTION chronos.drop_history_partitions(before timestamp with time zone) RETURNS SETOF text
@@ -117,7 +118,9 @@ begin
             (array_agg(fire.error order by fire.occurrence desc)
                 filter (where fire.error is not null))[1] as last_error,
             bool_or(fire.outcome = 'succeeded') as has_success,
-            count(*) filter (where fire.outcome = 'dead' and fire.is_after_success) as failures
+            count(*) filter (
+                where fire.outcome in ('dead', 'failed') and fire.is_after_success
+            ) as failures
         from (
             select
                 given.id, given.occurrence, given.outcome,
@@ -155,7 +158,7 @@ begin
                         then schedule.status
                     when schedule.once_at is null or first_outcomes[place] = 'succeeded'
                         then 'fired'
-                    when first_outcomes[place] = 'dead' then 'failed'
+                    when first_outcomes[place] in ('dead', 'failed') then 'failed'
                     else 'cancelled'
                 end,
                 now()
@@ -169,6 +172,30 @@ $$;
 CREATE FUNCTION chronos.push_error(errors jsonb, error jsonb) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN (error IS NULL) THEN errors WHEN (jsonb_array_length(COALESCE(errors, '[]'::jsonb)) >= 10) THEN ((errors - 0) || jsonb_build_array((error || jsonb_build_object('at', now())))) ELSE (COALESCE(errors, '[]'::jsonb) || jsonb_build_array((error || jsonb_build_object('at', now())))) END;
+
+CREATE FUNCTION chronos.tell_supervisors(ids uuid[], attempts integer[], supervisors text[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    told bigint;
+begin
+    insert into chronos.jobs (id, topic, kind, payload, max_attempts)
+    select
+        encode(
+            substr(uuid_send(failed.id), 1, 9)
+            || substr(sha256(convert_to(failed.id || '/' || failed.attempt, 'UTF8')), 1, 7),
+            'hex'
+        )::uuid,
+        'chronos', 'chronos.supervise.' || failed.supervisor,
+        jsonb_build_object('task', failed.id), 20
+    from unnest(ids, attempts, supervisors) as failed (id, attempt, supervisor)
+    order by failed.id
+    on conflict do nothing;
+    get diagnostics told = row_count;
+    perform chronos.wake('chronos_ready', array['chronos']);
+    return told;
+end
+$$;
 
 CREATE FUNCTION chronos.wake(channel text, topics text[]) RETURNS bigint
     LANGUAGE sql
@@ -206,7 +233,10 @@ CREATE TABLE chronos.job_history (
     result jsonb,
     schedule_id uuid,
     occurrence timestamp with time zone,
-    CONSTRAINT job_history_state_is_final CHECK ((state = ANY (ARRAY['succeeded'::chronos.job_state, 'dead'::chronos.job_state, 'cancelled'::chronos.job_state])))
+    supervisor text,
+    retry_of uuid,
+    lineage_id uuid,
+    lineage_no integer
 )
 PARTITION BY RANGE (finished_at);
 
@@ -230,6 +260,10 @@ CREATE TABLE chronos.jobs (
     errors jsonb,
     schedule_id uuid,
     occurrence timestamp with time zone,
+    supervisor text,
+    retry_of uuid,
+    lineage_id uuid,
+    lineage_no integer,
     CONSTRAINT jobs_attempt_in_range CHECK ((((attempt >= 0) AND (attempt <= 1000000)) AND ((max_attempts >= 1) AND (max_attempts <= 1000000)))),
     CONSTRAINT jobs_errors_is_array CHECK ((jsonb_typeof(errors) = 'array'::text)),
     CONSTRAINT jobs_names_fit CHECK ((((octet_length(topic) >= 1) AND (octet_length(topic) <= 200)) AND (topic <> '*'::text) AND ((octet_length(kind) >= 1) AND (octet_length(kind) <= 200)) AND ((octet_length(unique_key) >= 1) AND (octet_length(unique_key) <= 1000)))),
@@ -262,7 +296,11 @@ CREATE VIEW chronos.all_jobs AS
     NULL::timestamp with time zone AS finished_at,
     NULL::real AS run_s,
     jobs.schedule_id,
-    jobs.occurrence
+    jobs.occurrence,
+    jobs.supervisor,
+    jobs.retry_of,
+    jobs.lineage_id,
+    jobs.lineage_no
    FROM chronos.jobs
 UNION ALL
  SELECT job_history.id,
@@ -285,7 +323,11 @@ UNION ALL
     job_history.finished_at,
     job_history.run_s,
     job_history.schedule_id,
-    job_history.occurrence
+    job_history.occurrence,
+    job_history.supervisor,
+    job_history.retry_of,
+    job_history.lineage_id,
+    job_history.lineage_no
    FROM chronos.job_history;
 
 CREATE TABLE chronos.allowed_functions (
@@ -335,7 +377,10 @@ CREATE TABLE chronos.job_history_default (
     result jsonb,
     schedule_id uuid,
     occurrence timestamp with time zone,
-    CONSTRAINT job_history_state_is_final CHECK ((state = ANY (ARRAY['succeeded'::chronos.job_state, 'dead'::chronos.job_state, 'cancelled'::chronos.job_state])))
+    supervisor text,
+    retry_of uuid,
+    lineage_id uuid,
+    lineage_no integer
 );
 
 CREATE SEQUENCE chronos.job_seq
@@ -402,6 +447,7 @@ CREATE TABLE chronos.schedules (
     is_absent boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    supervisor text,
     CONSTRAINT schedules_anchor_has_interval CHECK (((anchor_at IS NULL) OR (interval_s IS NOT NULL))),
     CONSTRAINT schedules_attempts_in_range CHECK (((max_attempts >= 1) AND (max_attempts <= 1000000))),
     CONSTRAINT schedules_bounds_hold CHECK (((jitter_s >= (0)::double precision) AND (jitter_s < 'Infinity'::double precision) AND (late_s >= (0)::double precision) AND (late_s < 'Infinity'::double precision) AND ((catch_up_max >= 1) AND (catch_up_max <= 1000)) AND (starts_at <= ends_at) AND (expect_success_within_s > (0)::double precision) AND (expect_success_within_s < 'Infinity'::double precision))),
@@ -446,14 +492,26 @@ ALTER TABLE ONLY chronos.allowed_functions
 ALTER TABLE ONLY chronos.idle_marks
     ADD CONSTRAINT idle_marks_pkey PRIMARY KEY (topic, worker);
 
+ALTER TABLE chronos.job_history
+    ADD CONSTRAINT job_history_state_is_final CHECK ((state <> ALL (ARRAY['scheduled'::chronos.job_state, 'ready'::chronos.job_state, 'running'::chronos.job_state]))) NOT VALID;
+
+ALTER TABLE chronos.jobs
+    ADD CONSTRAINT jobs_lineage_is_whole CHECK (((retry_of IS NULL) OR ((supervisor IS NOT NULL) AND (lineage_id IS NOT NULL) AND (lineage_no >= 2)))) NOT VALID;
+
 ALTER TABLE ONLY chronos.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE chronos.jobs
+    ADD CONSTRAINT jobs_supervisor_fits CHECK ((octet_length(supervisor) <= 180)) NOT VALID;
 
 ALTER TABLE ONLY chronos.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
 ALTER TABLE ONLY chronos.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
+
+ALTER TABLE chronos.schedules
+    ADD CONSTRAINT schedules_supervisor_fits CHECK ((octet_length(supervisor) <= 180)) NOT VALID;
 
 ALTER TABLE ONLY chronos.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
@@ -469,9 +527,15 @@ CREATE INDEX job_history_not_succeeded ON ONLY chronos.job_history USING btree (
 
 CREATE INDEX job_history_default_id_idx1 ON chronos.job_history_default USING btree (id) WHERE (state <> 'succeeded'::chronos.job_state);
 
+CREATE INDEX job_history_lineage ON ONLY chronos.job_history USING btree (lineage_id) WHERE (lineage_id IS NOT NULL);
+
+CREATE INDEX job_history_default_lineage_id_idx ON chronos.job_history_default USING btree (lineage_id) WHERE (lineage_id IS NOT NULL);
+
 CREATE INDEX job_history_schedule ON ONLY chronos.job_history USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
 CREATE INDEX job_history_default_schedule_id_finished_at_idx ON chronos.job_history_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
+CREATE INDEX jobs_lineage ON chronos.jobs USING btree (lineage_id) WHERE (lineage_id IS NOT NULL);
 
 CREATE INDEX jobs_ready ON chronos.jobs USING btree (topic, priority, seq) WHERE (state = 'ready'::chronos.job_state);
 
@@ -502,5 +566,7 @@ CREATE INDEX schedules_queued ON chronos.schedules USING btree (id) WHERE ((stat
 ALTER INDEX chronos.job_history_id ATTACH PARTITION chronos.job_history_default_id_idx;
 
 ALTER INDEX chronos.job_history_not_succeeded ATTACH PARTITION chronos.job_history_default_id_idx1;
+
+ALTER INDEX chronos.job_history_lineage ATTACH PARTITION chronos.job_history_default_lineage_id_idx;
 
 ALTER INDEX chronos.job_history_schedule ATTACH PARTITION chronos.job_history_default_schedule_id_finished_at_idx;

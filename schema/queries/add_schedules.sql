@@ -7,13 +7,13 @@ with added as (
         id, name, is_alarm, origin, digest, cron, interval_s, once_at, anchor_at, tz, gap, fold,
         starts_at, ends_at, jitter_s, catch_up, catch_up_max, late_s, overlap, kind, topic,
         priority, max_attempts, timeout_s, payload, expect_success_within_s, expect_url, paused,
-        status, next_run_at, absent_at
+        status, next_run_at, supervisor, absent_at
     )
     select
         id, name, is_alarm, origin, digest, cron, interval_s, once_at, anchor_at, tz, gap, fold,
         starts_at, ends_at, jitter_s, catch_up, catch_up_max, late_s, overlap, kind, topic,
         priority, max_attempts, timeout_s, coalesce(payload, 'null'), expect_success_within_s,
-        expect_url, paused, status, next_run_at,
+        expect_url, paused, status, next_run_at, supervisor,
         now() + make_interval(secs => expect_success_within_s)
     from jsonb_populate_recordset(null::chronos.schedules, $1::jsonb)
     order by name

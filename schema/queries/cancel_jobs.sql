@@ -22,11 +22,13 @@ removed as (
 ended as (
     insert into chronos.job_history (
         id, run_at, enqueued_at, state, attempt, max_attempts, timeout_s, priority, topic,
-        kind, unique_key, payload, errors, schedule_id, occurrence
+        kind, unique_key, payload, errors, schedule_id, occurrence, supervisor, retry_of,
+        lineage_id, lineage_no
     )
     select
         id, run_at, enqueued_at, 'cancelled', attempt, max_attempts, timeout_s, priority, topic,
-        kind, unique_key, payload, errors, schedule_id, occurrence
+        kind, unique_key, payload, errors, schedule_id, occurrence, supervisor, retry_of,
+        lineage_id, lineage_no
     from found
     where state <> 'running'
 ),

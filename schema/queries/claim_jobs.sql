@@ -41,4 +41,9 @@ returning
     job.id, job.seq, job.topic, job.kind, job.priority, job.attempt, job.max_attempts,
     job.timeout_s, job.payload,
     date_part('epoch', now() - job.run_at) as wait_s,  -- extract() goes through numeric: 0.5 µs a job.
-    job.schedule_id, job.occurrence
+    job.schedule_id, job.occurrence,
+    -- One column, null for a plain job: each costs all of them.
+    case
+        when job.supervisor is not null
+        then json_build_array(job.supervisor, job.retry_of, job.lineage_id, job.lineage_no)::text
+    end as line

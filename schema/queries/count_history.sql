@@ -19,6 +19,14 @@ select
         ) as counted
     ) as cancelled,
     (
+        select count(*) from (
+            select from chronos.job_history as history
+            where history.state <> 'succeeded' and history.state = 'failed'
+            order by history.id
+            limit (select $1::bigint + 1)
+        ) as counted
+    ) as failed,
+    (
         select coalesce(sum(greatest(part.reltuples, 0)), 0)::bigint
         from pg_catalog.pg_inherits as link
         join pg_catalog.pg_class as part on part.oid = link.inhrelid

@@ -9,7 +9,7 @@ with edited as (
             origin, digest, cron, interval_s, once_at, anchor_at, tz, gap, fold, starts_at,
             ends_at, jitter_s, catch_up, catch_up_max, late_s, overlap, kind, topic, priority,
             max_attempts, timeout_s, payload, expect_success_within_s, expect_url, paused, status,
-            next_run_at, queued_at, broken_error, last_error
+            next_run_at, queued_at, broken_error, last_error, supervisor
         ) = (
             select
                 origin, digest, cron, interval_s, once_at, anchor_at, tz, gap, fold, starts_at,
@@ -17,7 +17,7 @@ with edited as (
                 max_attempts, timeout_s, coalesce(payload, 'null'), expect_success_within_s,
                 expect_url, paused, status, next_run_at,
                 case when overlap = 'queue' and status = 'active' then schedule.queued_at end,
-                broken_error, last_error
+                broken_error, last_error, supervisor
             from jsonb_populate_record(null::chronos.schedules, $4::jsonb)
         ),
         absent_at = case

@@ -1,6 +1,7 @@
 -- Inserts jobs; one whose id or unique key is taken by a live job is left out.
 --   $1 ids · $2 topics · $3 kinds · $4 priorities · $5 payloads · $6 run_at (null: by delay) ·
---   $7 delays in seconds (null: at once) · $8 max attempts · $9 timeouts · $10 unique keys
+--   $7 delays in seconds (null: at once) · $8 max attempts · $9 timeouts · $10 unique keys ·
+--   $11 supervisors (null: no job has one)
 -- Payloads come as text: the caller's connection may have a jsonb codec of its own.
 -- Returns the ids inserted. The clock is the statement's, not the transaction's: in a caller's
 -- long transaction now() would lie in the past. Wakes idle workers of these topics, and the
@@ -16,21 +17,22 @@ with given as materialized (
         ) as due_at
     from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::timestamptz[],
-        $7::double precision[], $8::integer[], $9::real[], $10::text[]
+        $7::double precision[], $8::integer[], $9::real[], $10::text[], $11::text[]
     ) as unordered (
-        id, topic, kind, priority, payload, run_at, delay_s, max_attempts, timeout_s, unique_key
+        id, topic, kind, priority, payload, run_at, delay_s, max_attempts, timeout_s, unique_key,
+        supervisor
     )
 ),
 inserted as (
     insert into chronos.jobs (
         id, seq, topic, kind, priority, payload, state, run_at, enqueued_at, max_attempts,
-        timeout_s, unique_key
+        timeout_s, unique_key, supervisor
     )
     select
         id, seq, topic, kind, priority, payload::jsonb,
         case when due_at > statement_timestamp() then 'scheduled' else 'ready' end
             ::chronos.job_state,
-        due_at, statement_timestamp(), max_attempts, timeout_s, unique_key
+        due_at, statement_timestamp(), max_attempts, timeout_s, unique_key, supervisor
     from given
     order by unique_key, seq
     on conflict do nothing

@@ -28,7 +28,7 @@ with held as materialized (
     cross join lateral (
         select
             owned.id, owned.is_alarm, owned.overlap, owned.topic, owned.kind, owned.priority,
-            owned.max_attempts, owned.timeout_s
+            owned.max_attempts, owned.timeout_s, owned.supervisor
         from chronos.schedules as owned
         where owned.id = given.id
           and owned.version = given.version
@@ -51,12 +51,12 @@ candidate as materialized (
 inserted as (
     insert into chronos.jobs (
         id, topic, kind, priority, payload, state, run_at, max_attempts, timeout_s, schedule_id,
-        occurrence
+        occurrence, supervisor
     )
     select
         job_id, topic, kind, priority, payload::jsonb,
         case when run_at > now() then 'scheduled' else 'ready' end::chronos.job_state, run_at,
-        max_attempts, timeout_s, id, occurrence
+        max_attempts, timeout_s, id, occurrence, supervisor
     from candidate
     where overlap = 'allow' or (place = 1 and not lives)
     order by occurrence, id

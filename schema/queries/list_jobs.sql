@@ -10,7 +10,8 @@
 select
     id, state::text as state, topic, kind, priority, attempt, max_attempts, timeout_s,
     unique_key, payload, result, errors, run_at, enqueued_at, lease_token, lease_until,
-    cancel_requested, finished_at, run_s, schedule_id, occurrence
+    cancel_requested, finished_at, run_s, schedule_id, occurrence, supervisor, retry_of,
+    lineage_id, lineage_no
 from chronos.all_jobs
 where id = any (array(
     (
@@ -37,7 +38,7 @@ where id = any (array(
     (
         select history.id
         from chronos.job_history as history
-        where history.state <> 'succeeded' and coalesce($1 && '{dead,cancelled}', true)
+        where history.state <> 'succeeded' and coalesce($1 && '{dead,failed,cancelled}', true)
           and coalesce(history.state::text = any ($1), true)
           and coalesce(history.topic = $2, true) and coalesce(history.kind = $3, true)
           and history.id < coalesce($4::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
@@ -48,7 +49,8 @@ where id = any (array(
     (
         select history.id
         from chronos.job_history as history
-        where history.state not in ('dead', 'cancelled') and coalesce('succeeded' = any ($1), true)
+        where history.state not in ('dead', 'failed', 'cancelled')
+          and coalesce('succeeded' = any ($1), true)
           and coalesce(history.topic = $2, true) and coalesce(history.kind = $3, true)
           and history.id < coalesce($4::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
         order by history.id desc

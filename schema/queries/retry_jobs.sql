@@ -11,12 +11,12 @@ with revived as (
 inserted as (
     insert into chronos.jobs (
         id, topic, kind, priority, payload, attempt, max_attempts, timeout_s, unique_key,
-        errors, enqueued_at, schedule_id, occurrence
+        errors, enqueued_at, schedule_id, occurrence, supervisor, retry_of, lineage_id, lineage_no
     )
     select
         id, topic, kind, priority, payload, attempt,
         greatest(max_attempts, attempt + 1), timeout_s, unique_key, errors, enqueued_at,
-        schedule_id, occurrence
+        schedule_id, occurrence, supervisor, retry_of, lineage_id, lineage_no
     from revived
     returning id, topic
 ),

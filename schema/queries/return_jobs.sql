@@ -21,7 +21,8 @@ with returned as materialized (
             owned.id, owned.lease_token, owned.run_at, owned.enqueued_at, owned.attempt,
             owned.max_attempts, owned.timeout_s, owned.priority, owned.topic, owned.kind,
             owned.unique_key, owned.payload, owned.errors, owned.cancel_requested,
-            owned.schedule_id, owned.occurrence
+            owned.schedule_id, owned.occurrence, owned.supervisor, owned.retry_of,
+            owned.lineage_id, owned.lineage_no
         from chronos.jobs as owned
         where owned.id = given.id
           and owned.lease_token = given.lease_token
@@ -36,12 +37,13 @@ removed as (
 cancelled as (
     insert into chronos.job_history (
         id, lease_token, run_at, enqueued_at, state, attempt, max_attempts, timeout_s,
-        priority, topic, kind, unique_key, payload, errors, schedule_id, occurrence
+        priority, topic, kind, unique_key, payload, errors, schedule_id, occurrence, supervisor,
+        retry_of, lineage_id, lineage_no
     )
     select
         id, lease_token, run_at, enqueued_at, 'cancelled', attempt, max_attempts, timeout_s,
         priority, topic, kind, unique_key, payload, chronos.push_error(errors, error),
-        schedule_id, occurrence
+        schedule_id, occurrence, supervisor, retry_of, lineage_id, lineage_no
     from returned
     where cancel_requested
     returning id

@@ -4,11 +4,12 @@
 -- Locks nothing but the job it inserts. Index: primary key, jobs_schedule.
 with inserted as (
     insert into chronos.jobs (
-        id, topic, kind, priority, payload, run_at, max_attempts, timeout_s, schedule_id, occurrence
+        id, topic, kind, priority, payload, run_at, max_attempts, timeout_s, schedule_id, occurrence,
+        supervisor
     )
     select
         $3, schedule.topic, schedule.kind, schedule.priority, $4::text::jsonb, now(),
-        schedule.max_attempts, schedule.timeout_s, schedule.id, $2
+        schedule.max_attempts, schedule.timeout_s, schedule.id, $2, schedule.supervisor
     from chronos.schedules as schedule
     where schedule.id = $1
     on conflict do nothing

@@ -32,6 +32,7 @@ from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
 from chronos_runtime.store.memory import MemoryStore
+from chronos_runtime.supervision import Escalate, Failure, GiveUp, NewAttempt
 from chronos_runtime.transaction import Transaction
 
 __all__ = [
@@ -47,16 +48,20 @@ __all__ = [
     "Discard",
     "EmailMessage",
     "Enqueued",
+    "Escalate",
     "Exponential",
+    "Failure",
     "FireRecord",
     "Fixed",
     "FunctionFailed",
+    "GiveUp",
     "InputError",
     "Job",
     "JobNotFound",
     "JobRecord",
     "JobStateError",
     "MemoryStore",
+    "NewAttempt",
     "NewJob",
     "Page",
     "PayloadError",

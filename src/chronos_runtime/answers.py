@@ -32,7 +32,7 @@ class Page(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """How many jobs there are. A depth with `is_bound` means "at least so many".
 
-    >>> Counts([], HistoryCounts(0, 0, 0)).history.dead
+    >>> Counts([], HistoryCounts(0, 0, 0, 0)).history.dead
     0
     """
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar, Unpack
 
+from chronos_runtime.attempts import Attempts, checked_supervisor, supervisor_of
 from chronos_runtime.backoff import Backoff, Exponential
-from chronos_runtime.checks import checked_name
+from chronos_runtime.checks import checked_name, checked_timeout
 from chronos_runtime.definitions import ScheduleOptions, define_schedule
 from chronos_runtime.errors import InputError, UnknownKind
 from chronos_runtime.handlers import Handler, HandlerFunction
@@ -13,11 +14,15 @@ from chronos_runtime.processor import Processor
 from chronos_runtime.processors.builtin_rules import builtin_rules
 from chronos_runtime.processors.rules import ProcessorOptions, processor_rules
 from chronos_runtime.schedule import Definition
+from chronos_runtime.supervision import SupervisorFunction, SupervisorRule
 
 KIND_RESERVED = "chronos."
 
+SUPERVISOR_TIMEOUT_S = 60.0
+
 F = TypeVar("F", bound=HandlerFunction)
 P = TypeVar("P", bound=Processor)
+S = TypeVar("S", bound=SupervisorFunction)
 
 
 class Chronos:
@@ -41,6 +46,7 @@ class Chronos:
         self.name = None if name is None else checked_name(name, "name")
         self.handlers: dict[str, Handler] = {}
         self.schedules: dict[str, Definition] = {}
+        self.supervisors: dict[str, SupervisorRule] = {}
 
     def handler(
         self,
@@ -51,10 +57,14 @@ class Chronos:
         max_attempts: int = MAX_ATTEMPTS_DEFAULT,
         timeout_s: float | None = None,
         backoff: Backoff = Exponential(),  # noqa: B008 - frozen
+        attempts: Attempts = "retried",
+        supervisor: str | None = None,
     ) -> Callable[[F], F]:
         """Register `async def handler(job, payload)` for jobs of `kind`.
 
-        The annotation of `payload` is its type, checked by msgspec at enqueue and at run.
+        The annotation of `payload` is its type, checked by msgspec at enqueue and at run. With
+        `attempts="supervised"` a failed attempt ends the job, and `supervisor` decides what comes
+        of it (see `supervisor`); by default the one of the kind's own name.
         """
         _check_kind(kind)
 
@@ -68,6 +78,7 @@ class Chronos:
                     max_attempts=max_attempts,
                     timeout_s=timeout_s,
                     backoff=backoff,
+                    supervisor=supervisor_of(kind, attempts, supervisor),
                 )
             )
             return function
@@ -98,6 +109,35 @@ class Chronos:
         if handler.kind in self.handlers:
             raise InputError(f"kind {handler.kind!r} has a handler already")
         self.handlers[handler.kind] = handler
+
+    def supervisor(
+        self, name: str, *, timeout_s: float | None = SUPERVISOR_TIMEOUT_S
+    ) -> Callable[[S], S]:
+        """Register `async def decide(failure)` for failed attempts of tasks that name it.
+
+        It may be asked again if its worker dies first; what it decides is done exactly once.
+
+        >>> from chronos_runtime import Escalate, Failure, NewAttempt
+        >>> app = Chronos()
+        >>> @app.supervisor("mail")
+        ... async def decide(failure: Failure) -> NewAttempt | Escalate:
+        ...     if failure.attempt < 3:
+        ...         return NewAttempt(delay_s=60 * failure.attempt)
+        ...     return Escalate("three attempts failed")
+        >>> sorted(app.supervisors)
+        ['mail']
+        """
+        if not checked_supervisor(name):
+            raise InputError("supervisor: give it a name; '' is nobody")
+        checked_timeout(timeout_s)
+
+        def register(function: S) -> S:
+            if name in self.supervisors:
+                raise InputError(f"supervisor: this app has one of the name {name!r} already")
+            self.supervisors[name] = SupervisorRule.of(function, name, timeout_s)
+            return function
+
+        return register
 
     def schedule(
         self,

@@ -6,11 +6,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack, get_args
 from uuid import UUID
 
-import msgspec
-
 from chronos_runtime.alarms import Alarms
 from chronos_runtime.answers import Counts, Enqueued, Page
 from chronos_runtime.app import Chronos
+from chronos_runtime.attempts import Attempts, supervisor_of
 from chronos_runtime.checks import (
     checked_delay,
     checked_gate,
@@ -29,15 +28,9 @@ from chronos_runtime.errors import (
     StoreUnavailable,
     UnknownKind,
 )
-from chronos_runtime.handlers import Handler, HandlerFunction
+from chronos_runtime.handlers import NO_HANDLER, Handler, HandlerFunction, NoHandler
 from chronos_runtime.ids import new_job_id
-from chronos_runtime.job import (
-    MAX_ATTEMPTS_DEFAULT,
-    PRIORITY_DEFAULT,
-    TOPIC_ALL,
-    TOPIC_DEFAULT,
-    State,
-)
+from chronos_runtime.job import TOPIC_ALL, State
 from chronos_runtime.payload import encode_payload
 from chronos_runtime.processor import Processor
 from chronos_runtime.processors.builtin_rules import builtin_rules
@@ -64,6 +57,8 @@ class JobOptions(TypedDict, total=False):
     run_at: datetime | None
     delay_s: float | None
     key: str | None
+    attempts: Attempts | None
+    supervisor: str | None
 
 
 class Client:
@@ -115,10 +110,13 @@ class Client:
         run_at: datetime | None = None,
         delay_s: float | None = None,
         key: str | None = None,
+        attempts: Attempts | None = None,
+        supervisor: str | None = None,
     ) -> NewJob:
         """A job, checked but not yet enqueued. What is left out comes from its handler.
 
-        `run_at` and `delay_s` postpone it; `key` lets only one live job bear that key.
+        `run_at` and `delay_s` postpone it; `key` lets only one live job bear that key; with
+        `attempts="supervised"`, `supervisor` decides what comes of a failed attempt.
         Enqueuing the same object again is safe while the job lives: the id is made here.
         """
         name, rules = self._rules(kind)
@@ -137,16 +135,17 @@ class Client:
             delay_s=_checked_wait(delay_s),
             timeout_s=checked_timeout(timeout_s),
             unique_key=checked_key(key),
+            supervisor=supervisor_of(name, attempts, supervisor, rules.supervisor),
         )
 
-    def _rules(self, kind: str | HandlerFunction | Processor) -> "tuple[str, Handler | _NoHandler]":
+    def _rules(self, kind: str | HandlerFunction | Processor) -> tuple[str, Handler | NoHandler]:
         """The kind's name and what goes for its jobs, checked when it was registered."""
         if self._app is not None:
             handler = self._app.find(kind)
             return handler.kind, handler
         if not isinstance(kind, str):
             raise UnknownKind("kind: a client without an app takes the kind's name, no function")
-        return checked_name(kind, "kind"), builtin_rules(kind) or _NO_HANDLER
+        return checked_name(kind, "kind"), builtin_rules(kind) or NO_HANDLER
 
     async def enqueue(
         self,
@@ -201,6 +200,13 @@ class Client:
         if id not in found:
             raise JobNotFound(f"no job has the id {id}")
         return found[id]
+
+    async def lineage(self, id: UUID) -> Sequence[JobRecord]:
+        """The attempts of the line that a supervised task belongs to, the first one first."""
+        found = await self._store.list_lineage(id, PAGE_MAX)
+        if not found:
+            raise JobNotFound(f"no job has the id {id}")
+        return found
 
     async def list(
         self,
@@ -273,15 +279,3 @@ def _checked_wait(delay_s: float | None) -> float | None:
     if delay_s is None or (waits_s := checked_delay(delay_s, "delay_s")) == delay_s:
         return delay_s
     raise InputError(f"delay_s: {delay_s} is longer than {waits_s:g}, a year; give run_at instead")
-
-
-class _NoHandler(msgspec.Struct, frozen=True):
-    """What goes for jobs whose handler this client does not know."""
-
-    topic: str = TOPIC_DEFAULT
-    priority: int = PRIORITY_DEFAULT
-    max_attempts: int = MAX_ATTEMPTS_DEFAULT
-    decode: None = None
-
-
-_NO_HANDLER = _NoHandler()

@@ -17,6 +17,7 @@ from chronos_runtime.processor_config import (
     FunctionsConfig,
     SmsConfig,
     WakeConfig,
+    check_supervisors,
 )
 from chronos_runtime.setting import Count, Seconds, Section
 
@@ -195,6 +196,8 @@ class Config(Section, frozen=True, kw_only=True):
     email: EmailConfig = EmailConfig()
     sms: SmsConfig = SmsConfig()
     functions: FunctionsConfig = FunctionsConfig()
+    supervisors: dict[str, str] = {}
+    """By name, the SQL functions (schema.function) that decide about failed supervised tasks."""
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod
@@ -222,6 +225,7 @@ class Config(Section, frozen=True, kw_only=True):
         self.wake.check()
         self.email.check()
         self.sms.check()
+        check_supervisors(self.supervisors)
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:
             raise ConfigError(

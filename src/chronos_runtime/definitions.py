@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from chronos_runtime.attempts import checked_supervisor
 from chronos_runtime.checks import (
     checked_delay,
     checked_max_attempts,
@@ -47,6 +48,10 @@ class Rules(Protocol):
         """How often it is tried."""
 
     @property
+    def supervisor(self) -> str | None:
+        """Who decides after a failed attempt; None: the queue."""
+
+    @property
     def decode(self) -> Callable[[str | bytes], Any] | None:
         """How the handler reads a payload; None: nobody knows."""
 
@@ -72,6 +77,7 @@ class ScheduleOptions(TypedDict, total=False):
     priority: int
     max_attempts: int
     timeout_s: float | None
+    supervisor: str | None
     expect_success_within_s: float | None
     expect_url: str | None
 
@@ -87,7 +93,11 @@ def define_schedule(
     'chronos'
     """
     plain = Definition(
-        kind=kind, topic=rules.topic, priority=rules.priority, max_attempts=rules.max_attempts
+        kind=kind,
+        topic=rules.topic,
+        priority=rules.priority,
+        max_attempts=rules.max_attempts,
+        supervisor=rules.supervisor,
     )
     return change_definition(name, plain, rules, payload=payload, **options)
 
@@ -143,6 +153,8 @@ def _check(definition: Definition) -> None:
     checked_priority(definition.priority)
     checked_max_attempts(definition.max_attempts)
     checked_timeout(definition.timeout_s)
+    if definition.supervisor is not None:
+        checked_supervisor(definition.supervisor)
     checked_catch_up_max(definition.catch_up_max)
     checked_delay(definition.jitter_s, "jitter_s")
     checked_delay(definition.late_s, "late_s")

@@ -34,6 +34,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = MAX_ATTEMPTS_DEFAULT
     timeout_s: float | None = None
     backoff: Backoff = Exponential()
+    supervisor: str | None = None
+    """Who decides after a failed attempt; None: the queue, by the backoff."""
     is_processor: bool = False
     """Its function takes a task and a message; it stops by itself when its time is over, because it
     has something to do after that."""
@@ -58,6 +60,19 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         if not callable(handler.backoff):
             raise InputError(f"backoff of {kind!r} must be callable with the attempt number")
         return handler
+
+
+class NoHandler(msgspec.Struct, frozen=True):
+    """What goes for jobs whose handler is not known here."""
+
+    topic: str = TOPIC_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    max_attempts: int = MAX_ATTEMPTS_DEFAULT
+    supervisor: None = None
+    decode: None = None
+
+
+NO_HANDLER = NoHandler()
 
 
 def _payload_type(function: HandlerFunction, kind: str) -> Any:

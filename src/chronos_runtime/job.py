@@ -1,11 +1,12 @@
 """A job, the states it passes through, and what a handler may end with.
 
-    scheduled ──promote──► ready ──claim──► running ──► succeeded | dead | cancelled
+    scheduled ──promote──► ready ──claim──► running ──► succeeded | dead | failed | cancelled
         ▲                    ▲                 │
         └── retry, snooze ───┴──── release ────┘
 
 A handler's decision is a value: whatever it returns is the job's result, unless it returns one
-of `Snooze`, `Retry`, `Cancel` or `Discard`. An exception is a failed attempt.
+of `Snooze`, `Retry`, `Cancel` or `Discard`. An exception is a failed attempt. `failed` is how a
+supervised task ends whose attempt failed: the queue never tries it again.
 """
 
 from datetime import datetime
@@ -14,11 +15,12 @@ from uuid import UUID
 
 import msgspec
 
+from chronos_runtime.lineage import read_line
 from chronos_runtime.transaction import Transaction, open_transaction
 
 LiveState = Literal["scheduled", "ready", "running"]
-FinalState = Literal["succeeded", "dead", "cancelled"]
-State = Literal["scheduled", "ready", "running", "succeeded", "dead", "cancelled"]
+FinalState = Literal["succeeded", "dead", "failed", "cancelled"]
+State = Literal["scheduled", "ready", "running", "succeeded", "dead", "failed", "cancelled"]
 
 PRIORITIES = 10  # 0 is claimed first, 9 last.
 PRIORITY_DEFAULT = 5  # In the middle, so that both more and less urgent work has room.
@@ -73,7 +75,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
     >>> from chronos_runtime.ids import new_job_id
     >>> job = Job(
-    ...     new_job_id(), 7, "default", "greet", 5, 1, 5, None, b"{}", 0.0, None, None, UUID(int=1)
+    ...     new_job_id(), 7, "default", "greet", 5, 1, 5, None, b"{}", 0.0, None, None, None,
+    ...     UUID(int=1),
     ... )
     >>> (job.kind, job.attempt, job.is_last_attempt)
     ('greet', 1, False)
@@ -94,14 +97,41 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """The schedule this job is a fire of, if it is one."""
     occurrence: datetime | None
     """The instant of that schedule's timetable it stands for: process what was due then."""
+    line: str | None
+    """Where a supervised task stands among its attempts, as JSON; None: not supervised."""
     lease_token: UUID
     claimed_at: float = 0.0
     """By this process's monotonic clock, just before the claim was sent; for local waits only."""
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether a failure now makes the job `dead`."""
-        return self.attempt >= self.max_attempts
+        """Whether a failure now ends the job, as `failed_state`."""
+        return self.line is not None or self.attempt >= self.max_attempts
+
+    @property
+    def failed_state(self) -> Literal["dead", "failed"]:
+        """How a failure that is not tried again ends the job."""
+        return "dead" if self.line is None else "failed"
+
+    @property
+    def supervisor(self) -> str | None:
+        """Who decides after a failed attempt; None: the queue, by the backoff."""
+        return None if self.line is None else read_line(self.line).supervisor
+
+    @property
+    def retry_of(self) -> UUID | None:
+        """The task whose failure led to this one."""
+        return None if self.line is None else read_line(self.line).retry_of
+
+    @property
+    def lineage_id(self) -> UUID:
+        """The first task of the line; its own id unless this is a later attempt."""
+        return self.id if self.line is None else read_line(self.line).id or self.id
+
+    @property
+    def lineage_no(self) -> int:
+        """Which attempt of its line this task is; a task that runs again after a crash keeps it."""
+        return 1 if self.line is None else read_line(self.line).number or 1
 
     def transaction(self) -> Transaction:
         """The handler's own writes and the end of this job in one: `async with … as connection`."""

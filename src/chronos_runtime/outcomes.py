@@ -47,7 +47,7 @@ class Outcomes:
                     return Finish(job, "cancelled", run_s, error=error)
                 case Discard():
                     error = self._reason(job, "Discard", result.reason)
-                    return Finish(job, "dead", run_s, error=error)
+                    return Finish(job, job.failed_state, run_s, error=error)
         except Exception as error:  # A decision that makes no sense is a failure like another.
             return self.failed(job, handler, error, run_s)
         text, trouble = encode_result(result, self._result_max_bytes)
@@ -63,8 +63,8 @@ class Outcomes:
             type(error).__name__,
             extra={"job": str(job.id), "kind": job.kind, "attempt": job.attempt},
         )
-        if isinstance(error, PermanentFailure):
-            return Finish(job, "dead", run_s, error=record)
+        if job.line is not None or isinstance(error, PermanentFailure):
+            return Finish(job, job.failed_state, run_s, error=record)
         try:
             if isinstance(error, TemporaryFailure) and error.after_s is not None:
                 delay_s = checked_delay(error.after_s, "TemporaryFailure.after_s")
@@ -97,7 +97,7 @@ class Outcomes:
 
     def _retry_or_dead(self, job: Job, delay_s: float, error: str, run_s: float) -> Outcome:
         if job.is_last_attempt:
-            return Finish(job, "dead", run_s, error=error)
+            return Finish(job, job.failed_state, run_s, error=error)
         return Return(job, "retry", run_s, delay_s, error)
 
     def _reason(self, job: Job, kind: str, reason: object) -> str:

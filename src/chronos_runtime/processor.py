@@ -19,7 +19,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     >>> from chronos_runtime.ids import new_job_id
     >>> job = Job(
-    ...     new_job_id(), 7, "mail", "push", 5, 2, 5, None, b"{}", 0.0, None, None, UUID(int=1)
+    ...     new_job_id(), 7, "mail", "push", 5, 2, 5, None, b"{}", 0.0, None, None, None,
+    ...     UUID(int=1),
     ... )
     >>> task = Task.of(job)
     >>> (task.kind, task.attempt, task.run, task.lineage_id == task.id)
@@ -46,11 +47,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             id=job.id,
             kind=job.kind,
             topic=job.topic,
-            attempt=job.attempt,
+            attempt=job.attempt if job.line is None else job.lineage_no,
             run=job.attempt,
             max_attempts=job.max_attempts,
-            retry_of=None,
-            lineage_id=job.id,
+            retry_of=job.retry_of,
+            lineage_id=job.lineage_id,
         )
 
 

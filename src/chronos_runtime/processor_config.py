@@ -1,13 +1,16 @@
 """The settings of what Chronos does by itself: one section for each built-in processor."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from chronos_runtime.attempts import checked_supervisor
 from chronos_runtime.checks import checked_reference
 from chronos_runtime.errors import ConfigError, InputError
+from chronos_runtime.function_name import FunctionName
 from chronos_runtime.setting import Count, Port, Seconds, Section
 
 
@@ -194,3 +197,13 @@ def _check_no_secret(where: str, named: dict[str, Any]) -> None:
                 f"{where}: {name!r} is written out; put it into sms.secrets by reference, and"
                 " {secret.NAME} into the headers or the body"
             )
+
+
+def check_supervisors(supervisors: Mapping[str, str]) -> None:
+    """Refuse names no task can bear, and functions none could call."""
+    for name, function in supervisors.items():
+        try:
+            checked_supervisor(name or None)  # Here '' is no name.
+            FunctionName.of(function, name)
+        except InputError as error:
+            raise ConfigError(f"supervisors: {error}") from error

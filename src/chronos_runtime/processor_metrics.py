@@ -47,6 +47,12 @@ class ProcessorMetrics:
             buckets=PASS_BOUNDS,
             registry=registry,
         )
+        self.supervised = Counter(
+            "chronos_supervised",
+            "Failed attempts of supervised tasks, by what their supervisor decided",
+            ["supervisor", "decision"],
+            registry=registry,
+        )
         self._words: dict[str, set[str]] = {}
 
     def begin(self, processor: str) -> None:

@@ -60,6 +60,7 @@ class Runtime:
         self._store = PostgresStore(config.database, self.metrics.observe_statement)
         self._builtins = Builtins(config, self._store.functions, self.metrics, gone=self._end_alarm)
         self._handlers = self._builtins.running(app.handlers) | self._builtins.handlers()
+        self._handlers |= self._builtins.supervising(self._store, app.supervisors, app.handlers)
         self.handler_topics = {handler.topic for handler in self._handlers.values()}
         self.topics = config.topics or sorted(self.handler_topics)
         # Used on the heartbeater's thread and nowhere else: connections belong to a loop.

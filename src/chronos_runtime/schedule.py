@@ -33,6 +33,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = PRIORITY_DEFAULT
     max_attempts: int = MAX_ATTEMPTS_DEFAULT
     timeout_s: float | None = None
+    supervisor: str | None = None
+    """Who decides after a failed attempt of a fire; None: the queue."""
     cron: str | None = None
     interval_s: float | None = None
     once_at: datetime | None = None

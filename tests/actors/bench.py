@@ -44,6 +44,7 @@ def make_job(**changes: Any) -> Job:
         "wait_s": 0.0,
         "schedule_id": None,
         "occurrence": None,
+        "line": None,
         "lease_token": UUID(int=1),
         "claimed_at": 0.0,
     }

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from chronos_runtime.lineage import fact_id
 from tests.cli.program import Cli
 from tests.cli.rows import end_all, enqueued, execute
 
@@ -125,6 +126,7 @@ def test_what_a_message_says_and_whose_telephone_it_goes_to_is_not_shown(
     for arguments in (
         *(("jobs", "show", id) for id in ids),
         *(("jobs", "show", id, "--json") for id in ids),
+        *(("jobs", "lineage", id, "--json") for id in ids),
         ("jobs", "list", "--json"),
         ("schedules", "show", "sms"),
         ("schedules", "show", "sms", "--json"),
@@ -137,3 +139,40 @@ def test_what_a_message_says_and_whose_telephone_it_goes_to_is_not_shown(
     assert "+49…78" in cli("jobs", "show", ids[0]).out
     assert "*** (18 characters)" in cli("jobs", "show", ids[2]).out
     assert "ada@example.org" in cli("jobs", "show", ids[2]).out
+
+
+def test_lineage_shows_every_attempt_and_what_was_decided(cli: Cli, use: str) -> None:
+    first = enqueued(cli, "mail", "--supervisor", "post")
+    end_all(use, "failed", '{"type": "OSError", "message": "down", "attempt": 1}', kind="mail")
+    fact = str(fact_id(UUID(first), 1))
+    assert f"none yet: job {fact} is ready" in cli("jobs", "lineage", first).out
+    execute(use, "delete from chronos.jobs where id = $1", UUID(fact))
+    execute(
+        use,
+        "insert into chronos.jobs (id, kind, supervisor, retry_of, lineage_id, lineage_no)"
+        " values (gen_random_uuid(), 'mail', 'post', $1, $1, 2)",
+        UUID(first),
+    )
+    execute(
+        use,
+        "insert into chronos.job_history (id, kind, topic, state, run_at, enqueued_at, attempt,"
+        " max_attempts, priority, payload, result) values ($1, 'chronos.supervise.post', 'chronos',"
+        " 'succeeded', now(), now(), 1, 20, 5, 'null', '{\"decision\": \"new_attempt\"}')",
+        UUID(fact),
+    )
+    listed = cli("jobs", "list", "--state", "ready", "--json").json["jobs"]
+    [second] = [job["id"] for job in listed]
+    for id in (first, second):
+        lines = cli("jobs", "lineage", id).out.splitlines()
+        assert lines[1].split()[:3] == ["1", first, "failed"]
+        assert "new attempt" in lines[1]
+        assert "OSError: down" in lines[1]
+        assert lines[2].split()[:3] == ["2", second, "ready"]
+    shown = cli("jobs", "lineage", first, "--json").json
+    assert [one["id"] for one in shown["attempts"]] == [first, second]
+    assert [one["id"] for one in shown["facts"]] == [fact]
+    assert f"{first}, as attempt 2 of {first}" in cli("jobs", "show", second).out
+    assert cli("jobs", "list", "--state", "failed").out.count(first) == 1
+    assert cli("jobs", "lineage", NOBODY).code == 5
+    refused = cli("jobs", "retry", first)
+    assert refused.err == f"error: job {first} is failed: only a dead job can be retried\n"

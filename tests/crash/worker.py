@@ -12,16 +12,17 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import anyio
 import asyncpg
 import msgspec
 from anyio.abc import TaskStatus
 
-from chronos_runtime import Cancel, Chronos, Config, Job, Snooze
+from chronos_runtime import Cancel, Chronos, Config, Failure, Job, Snooze
 from chronos_runtime.backoff import Fixed
 from chronos_runtime.runtime import Runtime
+from tests.crash.errands import register_errands
+from tests.crash.gate import is_open
 
 GATE_POLL_S = 0.05
 EVIDENCE_CONNECTIONS = 4
@@ -67,6 +68,17 @@ class Evidence:
             job.attempt,
         )
 
+    async def add_asked(self, failure: Failure) -> None:
+        """That a supervisor was asked, committed."""
+        await self._pool.execute(
+            "insert into evidence (job_id, attempt, token, pid, what)"
+            " values ($1, $2, $3, $4, 'asked')",
+            failure.id,
+            failure.attempt,
+            failure.lineage_id,
+            os.getpid(),
+        )
+
     async def count(self, job: Job, what: str) -> int:
         """How often that is on record for a job."""
         counted: int = await self._pool.fetchval(
@@ -80,6 +92,7 @@ def make_app(evidence: Evidence) -> Chronos:
     app = Chronos()
     register_workers(app, evidence)
     register_deciders(app, evidence)
+    register_errands(app, evidence)
     return app
 
 
@@ -141,10 +154,6 @@ def register_deciders(app: Chronos, evidence: Evidence) -> None:
         await evidence.add(job, "start")
         os.kill(os.getpid(), signal.SIGKILL)
         return None
-
-
-def is_open(gate: str, attempt: int) -> bool:
-    return Path(gate).exists() or Path(f"{gate}.{attempt}").exists()
 
 
 def block_the_loop(for_s: float) -> None:

@@ -56,6 +56,7 @@ def make_job(attempt: int = 1, id: UUID | None = None, seq: Any = itertools.coun
         0.0,
         None,
         None,
+        None,
         UUID(int=1),
     )
 

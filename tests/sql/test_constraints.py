@@ -64,6 +64,22 @@ LEASED = {"lease_token": f"'{TOKEN}'", "lease_until": "now()"}
         ("jobs_state_is_live", {"state": "'succeeded'"}),
         ("jobs_state_is_live", {"state": "'dead'"}),
         ("jobs_state_is_live", {"state": "'cancelled'"}),
+        ("jobs_state_is_live", {"state": "'failed'"}),
+        ("jobs_supervisor_fits", {"supervisor": "repeat('x', 181)"}),
+        ("jobs_lineage_is_whole", {"retry_of": f"'{TOKEN}'"}),
+        (
+            "jobs_lineage_is_whole",
+            {"retry_of": f"'{TOKEN}'", "lineage_id": f"'{TOKEN}'", "lineage_no": "2"},
+        ),
+        (
+            "jobs_lineage_is_whole",
+            {
+                "retry_of": f"'{TOKEN}'",
+                "lineage_id": f"'{TOKEN}'",
+                "lineage_no": "1",
+                "supervisor": "''",
+            },
+        ),
         ("jobs_running_has_lease", {"state": "'running'"}),
         ("jobs_running_has_lease", {"state": "'running'", "lease_token": f"'{TOKEN}'"}),
         ("jobs_running_has_lease", {"state": "'running'", "lease_until": "now()"}),

@@ -76,19 +76,29 @@ _LOAD = (
     select chronos.make_history_partition((now() at time zone 'UTC')::date - day)
     from generate_series(0, 3) as day
     """,
-    # One job in a hundred did not succeed; all of them are older than what waits.
+    # One job in fifty did not succeed, half of those supervised, in lines of two attempts; all of
+    # them are older than what waits.
     f"""
     insert into chronos.job_history (
         id, lease_token, run_at, enqueued_at, finished_at, state, attempt, max_attempts,
-        priority, topic, kind, payload
+        priority, topic, kind, payload, supervisor, retry_of, lineage_id, lineage_no
     )
     select
         ('0000' || lpad(to_hex(number), 8, '0') || '70008000000000000001')::uuid, '{TOKEN}',
         now(), now(), now() - make_interval(mins => number % 4000),
-        case number % 100 when 0 then 'dead' when 1 then 'cancelled' else 'succeeded' end
-            ::chronos.job_state,
-        1, 5, 5, 'bulk', 'kind 0', 'null'
+        case number % 100
+            when 0 then 'dead' when 1 then 'cancelled' when 2 then 'failed' when 3 then 'failed'
+            else 'succeeded'
+        end::chronos.job_state,
+        1, 5, 5, 'bulk', 'kind 0', 'null',
+        case when number % 100 in (2, 3) then 's' end, first.id, first.id,
+        case when first.id is not null then 2 end
     from generate_series(1, {HISTORY}) as number
+    cross join lateral (
+        select case when number % 100 = 3 then
+            ('0000' || lpad(to_hex(number - 1), 8, '0') || '70008000000000000001')::uuid
+        end as id
+    ) as first
     """,
 )
 
@@ -210,6 +220,8 @@ def _parent_index(name: str) -> str:
         return name
     if "schedule_id" in name:
         return "job_history_schedule"
+    if "lineage_id" in name:
+        return "job_history_lineage"
     # Postgres names them job_history_20260101_id_idx and, for the second one, …_id_idx1.
     return "job_history_not_succeeded" if name.endswith("idx1") else "job_history_id"
 
@@ -393,6 +405,7 @@ async def test_an_enqueue_reads_no_table(
         [5] * count,
         [None] * count,
         [f"new {number}" for number in range(count)],
+        None,
     )
     plan.check(indexes=set(), rows=count, pages_per_row=PAGES_PER_WRITE)
 
@@ -401,7 +414,7 @@ async def test_an_enqueue_of_one_job_reads_no_table(
     backlog: Connection, plan_cache_mode: str
 ) -> None:
     id = UUID(int=2**120)
-    job = (id, "bulk", "kind 0", 5, "{}", None, None, 5, None, "new")
+    job = (id, "bulk", "kind 0", 5, "{}", None, None, 5, None, "new", None)
     plan = await explain(backlog, plan_cache_mode, "enqueue_job", *job)
     plan.check(indexes=set(), rows=1, pages_per_row=PAGES_PER_WRITE)
 
@@ -448,6 +461,39 @@ async def test_dead_letters_are_retried_and_discarded_by_their_index(
         )
 
 
+async def failed_tasks(backlog: Connection) -> list[UUID]:
+    """Tasks that failed, the last ones of their lines."""
+    rows = await backlog.fetch(
+        "select id from chronos.job_history where state = 'failed' and lineage_no = 2 limit 10"
+    )
+    return [row["id"] for row in rows]
+
+
+async def test_the_next_attempt_and_an_escalation_find_the_failed_task_by_its_index(
+    backlog: Connection, plan_cache_mode: str
+) -> None:
+    ids = await failed_tasks(backlog)
+    plan = await explain(backlog, plan_cache_mode, "escalate_jobs", ids)
+    indexes, pages_per_row = {"job_history_not_succeeded"}, PAGES_PER_WRITE + 9 * 4
+    plan.check(indexes=indexes, rows=len(ids), pages_per_row=pages_per_row)
+    plan = await explain(
+        backlog, plan_cache_mode, "start_attempt", ids[0], UUID(int=2**120), None, 0
+    )
+    plan.check(indexes=indexes, rows=1, pages_per_row=pages_per_row)
+
+
+async def test_a_line_is_found_by_the_indexes_of_lines(
+    backlog: Connection, plan_cache_mode: str
+) -> None:
+    [id, *_] = await failed_tasks(backlog)
+    plan = await explain(backlog, plan_cache_mode, "list_lineage", id, 1_000)
+    plan.check(
+        indexes={"jobs_pkey", "jobs_lineage", "job_history_id", "job_history_lineage"},
+        rows=2,
+        pages_per_row=PAGES_PER_READ + 9 * 4,
+    )
+
+
 @pytest.mark.parametrize("before", [None, UUID("00000010-0000-7000-8000-000000000000")])
 @pytest.mark.parametrize(
     ("states", "indexes"),
@@ -457,6 +503,7 @@ async def test_dead_letters_are_retried_and_discarded_by_their_index(
         (["running"], {"jobs_running"}),
         (["dead"], {"job_history_not_succeeded"}),
         (["dead", "cancelled"], {"job_history_not_succeeded"}),
+        (["failed"], {"job_history_not_succeeded"}),
         (["succeeded"], {"job_history_id"}),
     ],
 )
@@ -495,4 +542,4 @@ async def test_the_history_is_counted_by_the_index_of_what_did_not_succeed(
     backlog: Connection, plan_cache_mode: str
 ) -> None:
     plan = await explain(backlog, plan_cache_mode, "count_history", 100)
-    plan.check(indexes={"job_history_not_succeeded"}, rows=2 * 100, pages_per_row=4)
+    plan.check(indexes={"job_history_not_succeeded"}, rows=3 * 100, pages_per_row=4)

@@ -33,8 +33,9 @@ DELAYS_S = st.sampled_from([None, None, 0.0, 50.0, 150.0])
 LEASES_S = st.sampled_from([50.0, 150.0])
 SLACK_S = 45.0
 
-TOPICS = ("mail", "sms")
-KINDS = ("greet", "other")
+TOPICS = ("mail", "sms", "chronos")
+KINDS = ("greet", "other", "chronos.supervise.s")
+SUPERVISORS = (None, None, "", "s", "s")
 KEYS = ("k", "l")
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
@@ -100,11 +101,12 @@ class Twins:
     def enqueue(self) -> None:
         count = self.draw(st.integers(1, 3))
         fields = {
-            "topic": self.draw(st.sampled_from(TOPICS)),
-            "kind": self.draw(st.sampled_from([*KINDS[:1], *KINDS])),
+            "topic": self.draw(st.sampled_from(TOPICS[:2])),
+            "kind": self.draw(st.sampled_from([*KINDS[:1], *KINDS[:2]])),
             "priority": self.draw(st.sampled_from([0, 5, 9])),
             "delay_s": self.draw(DELAYS_S),
             "max_attempts": self.draw(st.integers(1, 3)),
+            "supervisor": self.draw(st.sampled_from(SUPERVISORS)),
         }
         keys = st.sampled_from([None, None, None, *KEYS])
         jobs = [new_job(id=id, unique_key=self.draw(keys), **fields) for id in new_job_ids(count)]
@@ -142,7 +144,9 @@ class Twins:
 
     def finish(self) -> None:
         batch = self.some_claims()
-        state: Any = self.draw(st.sampled_from(["succeeded", "dead", "dead", "cancelled"]))
+        state: Any = self.draw(
+            st.sampled_from(["succeeded", "dead", "failed", "failed", "cancelled"])
+        )
         error = None if state == "succeeded" else error_of(self.workers[0], batch[0])
         finishes = [Finish(job, state, 0.5, result="1", error=error) for job in batch]
         self.both(lambda store: store.finish_jobs(finishes))
@@ -196,10 +200,24 @@ class Twins:
         id = self.draw(st.sampled_from(self.ids_in("dead", "cancelled")))
         self.both(lambda store: store.discard_jobs([id]))
 
+    def start_attempt(self) -> None:
+        task = self.draw(st.sampled_from(self.ids_in("failed")))
+        [id] = new_job_ids(1)
+        payload, delay_s = self.draw(st.sampled_from([None, "[1]"])), self.draw(DELAYS_S) or 0.0
+        started = self.both(
+            lambda store: store.start_attempt(task, id=id, payload=payload, delay_s=delay_s)
+        )
+        self.ids += [id] if started is True else []
+
+    def escalate(self) -> None:
+        id = self.draw(st.sampled_from(self.ids_in("failed")))
+        self.both(lambda store: store.escalate_jobs([id]))
+
     def compare(self) -> None:
         """Look at everything there is to see."""
         self.both(lambda store: store.find_unique(KEYS))
         self.both(_depths)
+        self.both(_lines(self.ids))
         newest = list({job.id: claimed(job) for job in self.claims}.values())
         oldest = list({job.id: claimed(job) for job in reversed(self.claims)}.values())
         self.both(lambda store: store.verify_claims(newest, self.workers[0].name))
@@ -229,6 +247,13 @@ async def _records(world: World) -> list[JobRecord]:
     return sorted(records, key=lambda one: (one.id, one.finished_at or END_OF_TIME))
 
 
+def _lines(ids: list[UUID]) -> Callable[[Store], Awaitable[list[list[UUID]]]]:
+    async def lines(store: Store) -> list[list[UUID]]:
+        return [[one.id for one in await store.list_lineage(id, 100)] for id in ids[-5:]]
+
+    return lines
+
+
 async def _depths(store: Store) -> list[tuple[object, ...]]:
     depths = await store.survey_topics(3)
     return sorted((one.topic, one.state, one.jobs, one.is_bound) for one in depths)
@@ -252,6 +277,10 @@ def _seen(record: JobRecord) -> tuple[object, ...]:
         record.lease_token,
         record.cancel_requested,
         record.run_s,
+        record.supervisor,
+        record.retry_of,
+        record.lineage_id,
+        record.lineage_no,
     )
 
 
@@ -281,6 +310,9 @@ ACTS = [
     Twins.cancel,
     Twins.retry,
     Twins.discard,
+    Twins.start_attempt,
+    Twins.start_attempt,
+    Twins.escalate,
 ]
 NEED_CLAIMS = {Twins.finish, Twins.give_back, Twins.extend, Twins.release_claim}
 

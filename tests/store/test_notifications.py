@@ -195,3 +195,28 @@ async def test_every_listener_hears_and_one_that_left_does_not(world: World, ear
     another.notices.clear()
     assert await ear.since() == [("chronos_returned", "mail")]
     assert another.notices == []
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["reported", "reaped"])
+async def test_a_failure_notifies_who_waits_for_facts(
+    world: World, ear: Ear, is_crash: bool
+) -> None:
+    job = await world.claim_one(supervisor="mail", max_attempts=1)
+    plain = await world.claim_one(max_attempts=1)
+    await world.store.mark_idle(world.worker.id, ["chronos", "default"])
+    if is_crash:
+        await world.lose_lease(job)
+    else:
+        await world.finish(plain, "dead")
+        assert await ear.since() == []
+        await world.finish(job, "failed")
+    assert await ear.since() == [("chronos_ready", "chronos")]
+
+
+async def test_the_next_attempt_notifies_as_an_enqueue_does(world: World, ear: Ear) -> None:
+    job = await world.claim_one(supervisor="")
+    await world.finish(job, "failed")
+    await world.store.mark_idle(world.worker.id, ["default"])
+    for delay_s in (0.0, 5.0, 60.0):
+        await world.store.start_attempt(job.id, id=new_job().id, payload=None, delay_s=delay_s)
+    assert await ear.since() == [("chronos_due", "default"), ("chronos_ready", "default")]

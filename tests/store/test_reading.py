@@ -132,7 +132,7 @@ async def test_a_survey_says_how_old_the_oldest_is(world: World) -> None:
 
 
 async def test_the_history_is_counted_up_to_a_bound(world: World) -> None:
-    assert await world.store.count_history(9) == HistoryCounts(0, 0, 0)
+    assert await world.store.count_history(9) == HistoryCounts(0, 0, 0, 0)
     for _ in range(4):
         await world.make_dead()
     [id] = await world.enqueue()

@@ -76,6 +76,7 @@ class Reporter:
         self._tallies = {
             "succeeded": [metrics.succeeded],
             "dead": [metrics.failed, metrics.dead],
+            "failed": [metrics.failed],
             "cancelled": [metrics.cancelled],
             "retry": [metrics.failed, metrics.retried],
             "snooze": [metrics.snoozed],

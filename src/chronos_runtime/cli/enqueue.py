@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from chronos_runtime.answers import Enqueued
+from chronos_runtime.attempts import Attempts
 from chronos_runtime.cli.arguments import document, instant
 from chronos_runtime.cli.database import open_client
 from chronos_runtime.cli.execute import execute
@@ -37,6 +38,8 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     run_at: datetime | None = None
     delay_s: float | None = None
     key: str | None = None
+    attempts: Attempts | None = None
+    supervisor: str | None = None
 
     def made_by(self, client: Client) -> NewJob:
         """The checked job."""
@@ -84,6 +87,10 @@ def enqueue(
     key: Annotated[
         str | None, typer.Option(help="Only one live job may bear this key.", show_default=False)
     ] = None,
+    supervisor: Annotated[
+        str | None,
+        typer.Option(help="Who decides after a failed attempt.", show_default="the handler's"),
+    ] = None,
     count: Annotated[int, typer.Option(min=1, help="So many of the same.")] = 1,
     file: Annotated[
         Path | None,
@@ -116,6 +123,8 @@ def enqueue(
             run_at=None if run_at is None else instant(run_at, "run_at"),
             delay_s=delay_s,
             key=key,
+            attempts=None if supervisor is None else "supervised",
+            supervisor=supervisor,
         )
         lines = list(repeat(line, count))
     app = None if module is None else load_app(module)

@@ -46,8 +46,8 @@ def print_jobs(jobs: Sequence[JobRecord]) -> None:
                 clean(job.kind),
                 clean(job.topic),
                 f"{job.attempt}/{job.max_attempts}",
-                ago(_instant(job)),
-                _error_line(job.errors[-1])[:_ERROR_MAX_CHARS] if job.errors else "",
+                ago(instant(job)),
+                error_line(job.errors[-1])[:_ERROR_MAX_CHARS] if job.errors else "",
             )
             for job in jobs
         ],
@@ -73,6 +73,10 @@ def _facts(job: JobRecord) -> Iterator[tuple[str, Cell]]:
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     if job.timeout_s is not None:
         yield "timeout", duration(job.timeout_s)
+    if job.supervisor is not None:
+        yield "supervisor", clean(job.supervisor) or "nobody is asked"
+    if job.retry_of is not None:
+        yield "retry of", f"{job.retry_of}, as attempt {job.lineage_no} of {job.lineage_id}"
     if job.unique_key is not None:
         yield "key", clean(job.unique_key)
     yield "enqueued at", clock(job.enqueued_at)
@@ -93,16 +97,17 @@ def _print_errors(errors: Sequence[dict[str, object]]) -> None:
     for error in errors:
         head = Text(f"  attempt {error.get('attempt', '?')}  ")
         head.append(clean(str(error.get("at", ""))[:19].replace("T", " ")), style="dim")
-        print_line(head.append(f"  {_error_line(error)}", style="red"))
+        print_line(head.append(f"  {error_line(error)}", style="red"))
     if trace := errors[-1].get("traceback"):
         print_block(clean_lines(str(trace)), style="dim")
 
 
-def _error_line(error: dict[str, object]) -> str:
+def error_line(error: dict[str, object]) -> str:
+    """An error in one line."""
     return clean(f"{error.get('type', 'Error')}: {error.get('message', '')}")
 
 
-def _instant(job: JobRecord) -> datetime:
+def instant(job: JobRecord) -> datetime:
     """The instant that matters in this state: its end, its start to come, or its arrival."""
     if job.finished_at is not None:
         return job.finished_at

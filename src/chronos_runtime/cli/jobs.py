@@ -6,16 +6,18 @@ from uuid import UUID
 import msgspec
 import typer
 
-from chronos_runtime.cli.database import open_client
+from chronos_runtime.cli.database import open_client, open_store
 from chronos_runtime.cli.decide import DISCARD, RETRY, DeadJobs, decide
 from chronos_runtime.cli.execute import execute
 from chronos_runtime.cli.job_text import print_job, print_jobs
+from chronos_runtime.cli.lineage_text import print_lineage
 from chronos_runtime.cli.masks import masked_job
 from chronos_runtime.cli.options import ConfigFile, Dsn, Json
 from chronos_runtime.cli.output import print_json, print_line, say
-from chronos_runtime.client import PAGE_MAX
+from chronos_runtime.client import PAGE_MAX, Client
 from chronos_runtime.errors import InputError
 from chronos_runtime.job import State
+from chronos_runtime.lineage import fact_id
 
 jobs = typer.Typer(no_args_is_help=True, help="Look at jobs and decide about them.")
 
@@ -89,6 +91,23 @@ def show_job(*, id: Id, dsn: Dsn = None, config: ConfigFile = None, json: Json =
             print_json(job)
         else:
             print_job(job)
+
+    execute(command)
+
+
+@jobs.command("lineage")
+def show_lineage(*, id: Id, dsn: Dsn = None, config: ConfigFile = None, json: Json = False) -> None:
+    """Show all attempts at the work of a supervised task, the first one first."""
+
+    async def command() -> None:
+        async with open_store(dsn, config) as store:
+            attempts = await Client(store).lineage(id)
+            facts = await store.get_jobs([fact_id(one.id, one.attempt) for one in attempts])
+        if json:
+            shown = [masked_job(one) for one in attempts]
+            print_json({"attempts": shown, "facts": list(facts.values())})
+        else:
+            print_lineage(attempts, facts)
 
     execute(command)
 

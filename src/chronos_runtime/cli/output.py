@@ -33,6 +33,7 @@ STATE_STYLES = {
     "running": "bold blue",
     "succeeded": "green",
     "dead": "bold red",
+    "failed": "red",
     "cancelled": "dim",
 }
 

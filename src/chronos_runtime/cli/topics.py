@@ -129,11 +129,14 @@ def _print(rows: Sequence[TopicRow], history: HistoryCounts, *, is_all_paused: b
         print_table(_COLUMNS, [_cells(row) for row in rows])
     else:
         say("no live jobs and no gates")
-    dead, cancelled = (
+    dead, failed, cancelled = (
         f"{COUNT_BOUND:,}+" if count > COUNT_BOUND else f"{count:,}"
-        for count in (history.dead, history.cancelled)
+        for count in (history.dead, history.failed, history.cancelled)
     )
-    print_line(f"history: {dead} dead, {cancelled} cancelled, about {history.estimate:,} in all")
+    print_line(
+        f"history: {dead} dead, {failed} failed, {cancelled} cancelled,"
+        f" about {history.estimate:,} in all"
+    )
 
 
 def _cells(row: TopicRow) -> tuple[Cell, ...]:

@@ -17,7 +17,9 @@ from chronos_runtime.processors.message_rules import email_rules, sms_rules
 from chronos_runtime.processors.rules import running
 from chronos_runtime.processors.sms import Sms
 from chronos_runtime.processors.sms_http import HttpSmsProvider
+from chronos_runtime.processors.supervise import Records, Supervise
 from chronos_runtime.processors.wake import Gone, Wake, wake_handler
+from chronos_runtime.supervision import SupervisorRule
 
 
 class Builtins:
@@ -32,6 +34,7 @@ class Builtins:
         gone: Gone | None = None,
     ) -> None:
         self._metrics = metrics
+        self._supervisors = config.supervisors
         self._functions = Functions(config.functions, store)
         self._wake = Wake(config.wake, metrics, gone=gone)
         self._db_function = DbFunction(self._functions, metrics.processors)
@@ -62,6 +65,22 @@ class Builtins:
             else handler
             for kind, handler in handlers.items()
         }
+
+    def supervising(
+        self,
+        records: Records,
+        rules: Mapping[str, SupervisorRule],
+        handlers: Mapping[str, Handler],
+    ) -> dict[str, Handler]:
+        """What asks the supervisors that this process knows: of its app, and SQL functions."""
+        return Supervise(
+            records,
+            self._functions,
+            self._metrics.processors,
+            rules=rules,
+            sql=self._supervisors,
+            handlers=handlers,
+        ).handlers()
 
     async def aclose(self) -> None:
         """Close the connections; what comes later opens new ones."""

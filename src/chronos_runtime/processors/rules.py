@@ -6,6 +6,7 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
+from chronos_runtime.attempts import Attempts, supervisor_of
 from chronos_runtime.backoff import Backoff
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.metrics import Metrics
@@ -23,9 +24,18 @@ class ProcessorOptions(TypedDict, total=False):
     max_attempts: int
     timeout_s: float | None
     backoff: Backoff
+    attempts: Attempts
+    supervisor: str | None
 
 
-def processor_rules(processor: Processor, kind: str, **options: Any) -> Handler:
+def processor_rules(
+    processor: Processor,
+    kind: str,
+    *,
+    attempts: Attempts | None = None,
+    supervisor: str | None = None,
+    **options: Any,
+) -> Handler:
     """What goes for the kind of a processor, as a client knows it: what would run it does not.
 
     >>> from chronos_runtime import Task
@@ -41,6 +51,7 @@ def processor_rules(processor: Processor, kind: str, **options: Any) -> Handler:
         function=cast("HandlerFunction", processor),
         decode=task_check(kind, handler.payload_type),
         is_processor=True,
+        supervisor=supervisor_of(kind, attempts, supervisor),
     )
 
 

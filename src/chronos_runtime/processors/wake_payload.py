@@ -99,7 +99,8 @@ def wake_body(job: Job, payload: WakePayload) -> bytes:
     >>> from uuid import UUID
     >>> id = UUID("018bcfe5-6800-7000-8000-000000000001")
     >>> job = Job(
-    ...     id, 7, "chronos", "chronos.wake", 5, 1, 5, None, b"{}", 0.0, None, None, UUID(int=1)
+    ...     id, 7, "chronos", "chronos.wake", 5, 1, 5, None, b"{}", 0.0, None, None, None,
+    ...     UUID(int=1),
     ... )
     >>> wake_body(job, WakePayload(url="https://example.org", body={"order": 7})).decode()
     '{"type":"chronos.wake","timestamp":"2023-11-14T22:13:20Z",\

@@ -16,74 +16,12 @@ from uuid import UUID
 import msgspec
 
 from chronos_runtime.job import Finish, Job, LiveState, Return, State
+from chronos_runtime.store.records import JobRecord as JobRecord
+from chronos_runtime.store.records import NewJob as NewJob
 from chronos_runtime.store.schedules import ScheduleStore
 
 Verdict = Literal["owned", "applied", "stale"]
 CancelResult = Literal["cancelled", "requested"]
-
-
-class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """A job to insert; checked by the client, checked again by the table.
-
-    Made by `Client.job`, which fills in what is left out:
-
-    >>> from chronos_runtime import Client, MemoryStore
-    >>> Client(MemoryStore()).job("greet", {"name": "Ada"}).payload
-    '{"name":"Ada"}'
-    """
-
-    id: UUID
-    kind: str
-    payload: str
-    topic: str
-    priority: int
-    max_attempts: int
-    run_at: datetime | None = None
-    delay_s: float | None = None
-    timeout_s: float | None = None
-    unique_key: str | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Ready at once and bound by no key: such jobs can be bulk-copied."""
-        return self.run_at is None and not self.delay_s and self.unique_key is None
-
-
-class JobRecord(msgspec.Struct, frozen=True):
-    """A job as it stands in the database, live or ended. `payload`, `result` are JSON values.
-
-    >>> import anyio
-    >>> from chronos_runtime import Client, MemoryStore
-    >>> async def greet() -> JobRecord:
-    ...     client = Client(MemoryStore())
-    ...     enqueued = await client.enqueue("greet", {"name": "Ada"})
-    ...     return await client.get(enqueued.id)
-    >>> record = anyio.run(greet)
-    >>> (record.state, record.payload, record.attempt)
-    ('ready', {'name': 'Ada'}, 0)
-    """
-
-    id: UUID
-    state: State
-    topic: str
-    kind: str
-    priority: int
-    attempt: int
-    max_attempts: int
-    timeout_s: float | None
-    unique_key: str | None
-    payload: object
-    result: object
-    errors: list[dict[str, object]]
-    run_at: datetime
-    enqueued_at: datetime
-    lease_token: UUID | None
-    lease_until: datetime | None
-    cancel_requested: bool
-    finished_at: datetime | None
-    run_s: float | None
-    schedule_id: UUID | None = None
-    occurrence: datetime | None = None
 
 
 class Wanted(msgspec.Struct):
@@ -117,7 +55,7 @@ class Reaped(msgspec.Struct, frozen=True):
     kind: str
     attempt: int
     lease_token: UUID
-    state: Literal["ready", "dead", "cancelled"]
+    state: Literal["ready", "dead", "failed", "cancelled"]
 
 
 class Promotion(msgspec.Struct, frozen=True):
@@ -150,6 +88,7 @@ class HistoryCounts(msgspec.Struct, frozen=True):
 
     dead: int
     cancelled: int
+    failed: int
     estimate: int
 
 
@@ -227,6 +166,20 @@ class Store(Protocol):
 
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         """Take dead jobs off the dead letters; the ids discarded."""
+
+    async def start_attempt(
+        self, task: UUID, *, id: UUID, payload: str | None, delay_s: float
+    ) -> bool:
+        """Insert the next attempt of a task that ended as failed; whether it was one.
+
+        No payload: the same. Its unique key goes along, unless a live job bears it by now.
+        """
+
+    async def escalate_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Put tasks that ended as failed with the dead letters; the ids escalated."""
+
+    async def list_lineage(self, id: UUID, limit: int) -> list[JobRecord]:
+        """The attempts of the line that a task belongs to, the first one first."""
 
     async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
         """Read jobs, live or ended."""

@@ -49,18 +49,20 @@ async def insert_jobs(connection: asyncpg.Connection, jobs: Sequence[NewJob]) ->
 
 
 async def _copy(connection: asyncpg.Connection, jobs: Sequence[NewJob]) -> None:
+    # A column costs every job: this one is left out unless somebody is supervised.
+    is_supervised = any(job.supervisor is not None for job in jobs)
     await connection.copy_to_table(
         "jobs",
         schema_name="chronos",
-        columns=_COPY_COLUMNS,
-        source=_copy_blocks(jobs),
+        columns=("supervisor", *_COPY_COLUMNS) if is_supervised else _COPY_COLUMNS,
+        source=_copy_blocks(jobs, is_supervised=is_supervised),
         format="binary",
     )
     topics = list({job.topic for job in jobs})
     await connection.execute("select chronos.wake('chronos_ready', $1)", topics)
 
 
-async def _copy_blocks(jobs: Sequence[NewJob]) -> AsyncIterator[bytes]:
+async def _copy_blocks(jobs: Sequence[NewJob], *, is_supervised: bool) -> AsyncIterator[bytes]:
     """The rows, written here: asyncpg's own writer fails on a caller's jsonb codec.
 
     Most jobs of a call are alike but for id and payload, so the rest is written once for each
@@ -70,31 +72,42 @@ async def _copy_blocks(jobs: Sequence[NewJob]) -> AsyncIterator[bytes]:
     heads: dict[tuple[object, ...], bytes] = {}
     for start in range(0, len(jobs), _COPY_BLOCK):
         try:
-            yield _copy_rows(jobs[start : start + _COPY_BLOCK], heads)
+            yield _copy_rows(jobs[start : start + _COPY_BLOCK], heads, is_supervised)
         except (struct.error, OverflowError, UnicodeEncodeError) as error:
             raise asyncpg.DataError(str(error)) from error  # As the driver refuses its arguments.
     yield _COPY_END
 
 
-def _copy_rows(jobs: Sequence[NewJob], heads: dict[tuple[object, ...], bytes]) -> bytes:
+def _copy_rows(
+    jobs: Sequence[NewJob], heads: dict[tuple[object, ...], bytes], is_supervised: bool
+) -> bytes:
     rows: list[bytes] = []
     for job in jobs:
-        sort = (job.topic, job.kind, job.priority, job.max_attempts, job.timeout_s)
+        sort = (
+            job.topic,
+            job.kind,
+            job.priority,
+            job.max_attempts,
+            job.timeout_s,
+            job.supervisor,
+        )
         head = heads.get(sort)
         if head is None:
-            head = heads[sort] = _copy_head(job)
+            head = heads[sort] = _copy_head(job, is_supervised)
         payload = _JSONB + job.payload.encode()
         rows += (head, job.id.bytes, _pack_length(len(payload)), payload)
     return b"".join(rows)
 
 
-def _copy_head(job: NewJob) -> bytes:
+def _copy_head(job: NewJob, is_supervised: bool) -> bytes:
     """A row up to its id, the length of which is 16."""
-    fields = [job.topic.encode(), job.kind.encode()]
+    fields: list[bytes | None] = [job.topic.encode(), job.kind.encode()]
     fields += [struct.pack(">h", job.priority), struct.pack(">i", job.max_attempts)]
-    row = [struct.pack(">h", len(_COPY_COLUMNS))]
+    if is_supervised:
+        fields.insert(0, None if job.supervisor is None else job.supervisor.encode())
+    row = [struct.pack(">h", len(_COPY_COLUMNS) + is_supervised)]
     for field in fields:
-        row += [_pack_length(len(field)), field]
+        row += [_NULL] if field is None else [_pack_length(len(field)), field]
     timeout_s = job.timeout_s
     row.append(_NULL if timeout_s is None else struct.pack(">if", 4, timeout_s))
     return b"".join([*row, _pack_length(16)])
@@ -113,6 +126,7 @@ async def _insert_one(connection: asyncpg.Connection, job: NewJob) -> set[UUID]:
         job.max_attempts,
         job.timeout_s,
         job.unique_key,
+        job.supervisor,
     )
     return {row["id"] for row in rows}
 
@@ -130,6 +144,9 @@ async def _insert(connection: asyncpg.Connection, jobs: Sequence[NewJob]) -> set
         [job.max_attempts for job in jobs],
         [job.timeout_s for job in jobs],
         [job.unique_key for job in jobs],
+        [job.supervisor for job in jobs]
+        if any(job.supervisor is not None for job in jobs)
+        else None,
     )
     return {row["id"] for row in rows}
 

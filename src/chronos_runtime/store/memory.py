@@ -7,9 +7,7 @@ one event loop, asyncio's or trio's; any number of clients and runtimes there ma
 clock is the caller's, so that simulated time may pass as fast as it likes.
 """
 
-import heapq
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -17,8 +15,8 @@ from uuid import UUID
 
 from anyio.lowlevel import checkpoint
 
-from chronos_runtime.errors import StoreError
 from chronos_runtime.job import TOPIC_ALL, Finish, Job, Return, State
+from chronos_runtime.lineage import SUPERVISE_TOPIC
 from chronos_runtime.store import (
     CancelResult,
     Checked,
@@ -37,7 +35,7 @@ from chronos_runtime.store import (
 from chronos_runtime.store.memory_bell import Bell
 from chronos_runtime.store.memory_jobs import Jobs
 from chronos_runtime.store.memory_presence import Presence
-from chronos_runtime.store.memory_row import Row, by_occurrence, check_json, is_storable
+from chronos_runtime.store.memory_row import Row, by_occurrence, check_json, check_return
 from chronos_runtime.store.memory_schedules import MemorySchedules
 
 _DUE_SOON_S = 15.0  # As in enqueue_jobs.sql: nobody looks by himself before.
@@ -68,9 +66,7 @@ class MemoryStore:
         now = await self._begin()
         rows = [Row.of(job, seq=self._jobs.next_seq(), now=now) for job in jobs]
         rows = [row for row in rows if self._jobs.insert(row)]
-        self._wake("chronos_ready", (row for row in rows if row.state == "ready"))
-        soon = now + _DUE_SOON_S
-        self._wake("chronos_due", (row for row in rows if now < row.run_at < soon))
+        self._wake_for_new(rows, now)
         return {row.id for row in rows}
 
     async def claim_jobs(
@@ -106,21 +102,20 @@ class MemoryStore:
         now = await self._begin()
         for one in finishes:  # All or nothing: a bad value fails the batch before it begins.
             check_json(one.result, one.error)
-        finished = set()
+        finished: dict[UUID, Row] = {}
         for one in sorted(finishes, key=lambda one: by_occurrence(one.job)):
             if row := self._jobs.held(one.job):
                 row.push_error(one.error, now)
                 row.result, row.run_s = one.result, one.run_s
                 self._jobs.end(row, one.state, now)
-                finished.add(row.id)
-        return finished
+                finished[row.id] = row
+        self._tell_supervisors(finished.values(), now)
+        return set(finished)
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:
         now = await self._begin()
         for one in returns:
-            check_json(one.error)
-            if one.delay_s is not None and not is_storable(now + one.delay_s):
-                raise StoreError(f"job {one.job.id}: a delay of {one.delay_s} s is out of range")
+            check_return(one, now)
         returned: dict[UUID, Row] = {}
         for one in sorted(returns, key=lambda one: by_occurrence(one.job)):
             row = self._jobs.held(one.job)
@@ -155,16 +150,9 @@ class MemoryStore:
         self, *, limit: int, after: UUID, dead_worker: tuple[UUID, UUID] | None = None
     ) -> list[Reaped]:
         now = await self._begin()
-        reaped = []
         expired = self._jobs.expired(now, after, dead_worker)[:limit]
-        for row in sorted(expired, key=by_occurrence):
-            assert row.lease_token is not None
-            token, state = row.lease_token, row.expire(now)
-            if state == "ready":
-                row.requeue(now, delay_s=None, gives_back=False)
-            else:
-                self._jobs.end(row, state, now)
-            reaped.append(Reaped(row.id, row.topic, row.kind, row.attempt, token, state))
+        reaped = [self._jobs.reap(row, now) for row in sorted(expired, key=by_occurrence)]
+        self._tell_supervisors(expired, now)
         self._bell.wake("chronos_returned", [one.topic for one in reaped if one.state == "ready"])
         return sorted(reaped, key=attrgetter("id"))
 
@@ -197,17 +185,29 @@ class MemoryStore:
 
     async def retry_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         now = await self._begin()
-        dead = self._jobs.history.dead(ids)
-        revived = [row.revive(seq=self._jobs.next_seq(), now=now) for row in dead]
-        self._jobs.insert_all(revived)
-        for row in dead:
-            self._jobs.history.remove(row)
+        revived = self._jobs.revive(ids, now)
         self._wake("chronos_ready", revived)
         return {row.id for row in revived}
 
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         await self._begin()
         return self._jobs.history.discard(ids)
+
+    async def start_attempt(
+        self, task: UUID, *, id: UUID, payload: str | None, delay_s: float
+    ) -> bool:
+        now = await self._begin()
+        row = self._jobs.start_attempt(task, id, payload=payload, delay_s=delay_s, now=now)
+        self._wake_for_new([] if row is None else [row], now)
+        return row is not None
+
+    async def escalate_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        await self._begin()
+        return self._jobs.history.escalate(ids)
+
+    async def list_lineage(self, id: UUID, limit: int) -> list[JobRecord]:
+        await self._begin()
+        return [row.record() for row in self._jobs.line(id)[:limit]]
 
     async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
         await self._begin()
@@ -224,15 +224,8 @@ class MemoryStore:
         limit: int,
     ) -> list[JobRecord]:
         await self._begin()
-        rows = [
-            row
-            for row in self._jobs
-            if (states is None or row.state in states)
-            and (topic is None or row.topic == topic)
-            and (kind is None or row.kind == kind)
-            and (before is None or row.id < before)
-        ]
-        return [row.record() for row in heapq.nlargest(limit, rows, key=attrgetter("id"))]
+        rows = self._jobs.page(states=states, topic=topic, kind=kind, before=before, limit=limit)
+        return [row.record() for row in rows]
 
     async def find_unique(self, keys: Sequence[str]) -> dict[str, UUID]:
         await self._begin()
@@ -265,9 +258,7 @@ class MemoryStore:
 
     async def count_history(self, bound: int) -> HistoryCounts:
         await self._begin()
-        states = Counter(row.state for row in self._jobs.history)
-        dead, cancelled = (min(states[state], bound + 1) for state in ("dead", "cancelled"))
-        return HistoryCounts(dead, cancelled, estimate=states.total())
+        return self._jobs.history.counts(bound)
 
     async def announce_worker(self, worker: WorkerInfo) -> None:
         self._presence.announce(worker, await self._begin())
@@ -295,6 +286,15 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Nothing to let go of: others may share this store, and all of it is in memory."""
+
+    def _tell_supervisors(self, ended: Iterable[Row], now: float) -> None:
+        if self._jobs.tell_supervisors(ended, now):
+            self._bell.wake("chronos_ready", [SUPERVISE_TOPIC])
+
+    def _wake_for_new(self, rows: Sequence[Row], now: float) -> None:
+        self._wake("chronos_ready", (row for row in rows if row.state == "ready"))
+        soon = now + _DUE_SOON_S
+        self._wake("chronos_due", (row for row in rows if now < row.run_at < soon))
 
     def _wake(self, channel: str, rows: Iterable[Row]) -> None:
         self._bell.wake(channel, [row.topic for row in rows])

@@ -31,6 +31,7 @@ def fire_row(schedule: Schedule, fire: Fire, now: datetime) -> Row:
         max_attempts=schedule.max_attempts,
         run_at=fire.run_at,
         timeout_s=schedule.timeout_s,
+        supervisor=schedule.supervisor,
     )
     row = Row.of(job, seq=0, now=now.timestamp())
     row.schedule_id, row.occurrence = schedule.id, fire.occurrence

@@ -1,9 +1,11 @@
 """What has ended, as `MemoryStore` keeps it: by id, in partitions of one UTC day."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
+from chronos_runtime.store import HistoryCounts
 from chronos_runtime.store.memory_row import Row
 
 
@@ -43,12 +45,33 @@ class History:
         wanted = set(ids)
         return [row for row in self if row.id in wanted and row.state == "dead"]
 
+    def failed(self, job_id: UUID) -> Row | None:
+        """The task of that id that ended last as failed."""
+        rows = [row for row in self._rows.get(job_id, []) if row.state == "failed"]
+        return rows[-1] if rows else None
+
+    def escalate(self, ids: Collection[UUID]) -> set[UUID]:
+        """Make failed tasks dead letters; the ids of those that were any."""
+        wanted = set(ids)
+        failed = [row for row in self if row.id in wanted and row.state == "failed"]
+        for row in failed:
+            row.state = "dead"
+        return {row.id for row in failed}
+
     def discard(self, ids: Collection[UUID]) -> set[UUID]:
         """Make dead letters cancelled; the ids of those that were any."""
         dead = self.dead(ids)
         for row in dead:
             row.state = "cancelled"
         return {row.id for row in dead}
+
+    def counts(self, bound: int) -> HistoryCounts:
+        """How many ended how, none of the exceptions counted far beyond `bound`."""
+        states = Counter(row.state for row in self)
+        dead, cancelled, failed = (
+            min(states[state], bound + 1) for state in ("dead", "cancelled", "failed")
+        )
+        return HistoryCounts(dead, cancelled, failed, estimate=states.total())
 
     def remove(self, row: Row) -> None:
         """Forget one."""

@@ -3,14 +3,15 @@
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from uuid import UUID
 
 from chronos_runtime.errors import StoreError
-from chronos_runtime.job import FinalState, Job, LiveState
-from chronos_runtime.store import Checked, Claimed, TopicDepth, Verdict, Wanted
+from chronos_runtime.job import FinalState, Job, LiveState, State
+from chronos_runtime.store import Checked, Claimed, Reaped, TopicDepth, Verdict, Wanted
 from chronos_runtime.store.memory_history import History
+from chronos_runtime.store.memory_lineage import attempt_row, fact_row, line_of
 from chronos_runtime.store.memory_row import Row
 
 _by_id = attrgetter("id")
@@ -72,6 +73,47 @@ class Jobs:
         self.history.add(row)
         self.ended(row)
 
+    def tell_supervisors(self, ended: Iterable[Row], now: float) -> bool:
+        """Take in the failure facts of what just ended; whether there are any."""
+        failed = sorted(
+            (row for row in ended if row.state == "failed" and row.supervisor), key=_by_id
+        )
+        for task in failed:
+            self.insert(fact_row(task, seq=self.next_seq(), now=now))
+        return bool(failed)
+
+    def start_attempt(
+        self, task: UUID, id: UUID, *, payload: str | None, delay_s: float, now: float
+    ) -> Row | None:
+        """Take in the next attempt of a task that ended as failed; None: it did not."""
+        failed = self.history.failed(task)
+        if failed is None:
+            return None
+        row = attempt_row(
+            failed,
+            id,
+            payload=payload,
+            delay_s=delay_s,
+            unique_key=None if self.is_key_taken(failed.unique_key) else failed.unique_key,
+            seq=self.next_seq(),
+            now=now,
+        )
+        return row if self.insert(row) else None
+
+    def line(self, job_id: UUID) -> list[Row]:
+        """The attempts of the line that a task belongs to, the first one first."""
+        one = self.find(job_id)
+        return [] if one is None else line_of(self, one)
+
+    def revive(self, ids: Collection[UUID], now: float) -> list[Row]:
+        """Bring dead letters back to life, all of them or none."""
+        dead = self.history.dead(ids)
+        revived = [row.revive(seq=self.next_seq(), now=now) for row in dead]
+        self.insert_all(revived)
+        for row in dead:
+            self.history.remove(row)
+        return revived
+
     def find(self, job_id: UUID) -> Row | None:
         """The job of that id: the live one, or how it ended last."""
         return self.live.get(job_id) or self.history.newest(job_id)
@@ -83,6 +125,26 @@ class Jobs:
     def among(self, ids: Collection[UUID]) -> list[Row]:
         """The live jobs among these, in id order."""
         return [self.live[job_id] for job_id in sorted(self.live.keys() & set(ids))]
+
+    def page(
+        self,
+        *,
+        states: Collection[State] | None,
+        topic: str | None,
+        kind: str | None,
+        before: UUID | None,
+        limit: int,
+    ) -> list[Row]:
+        """The newest ids first, live or ended."""
+        rows = [
+            row
+            for row in self
+            if (states is None or row.state in states)
+            and (topic is None or row.topic == topic)
+            and (kind is None or row.kind == kind)
+            and (before is None or row.id < before)
+        ]
+        return heapq.nlargest(limit, rows, key=_by_id)
 
     def holders(self, keys: Collection[str]) -> dict[str, UUID]:
         """The live jobs that hold these unique keys."""
@@ -109,6 +171,16 @@ class Jobs:
         if row and row.lease_token == claim.lease_token and row.attempt == claim.attempt:
             return row
         return None
+
+    def reap(self, row: Row, now: float) -> Reaped:
+        """Take a job back whose lease ran out."""
+        assert row.lease_token is not None
+        token, state = row.lease_token, row.expire(now)
+        if state == "ready":
+            row.requeue(now, delay_s=None, gives_back=False)
+        else:
+            self.end(row, state, now)
+        return Reaped(row.id, row.topic, row.kind, row.attempt, token, state)
 
     def expired(
         self, now: float, after: UUID, tokens: tuple[UUID, UUID] | None = None

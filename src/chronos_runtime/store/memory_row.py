@@ -8,13 +8,15 @@ from uuid import UUID
 import msgspec
 
 from chronos_runtime.errors import StoreError
-from chronos_runtime.job import PRIORITIES, TOPIC_ALL, FinalState, Job, State
+from chronos_runtime.job import PRIORITIES, TOPIC_ALL, FinalState, Job, Return, State
+from chronos_runtime.lineage import Line
 from chronos_runtime.store import JobRecord, NewJob
 
 ERRORS_MAX = 10
 _ATTEMPTS_MAX = 1_000_000
 _NAME_MAX_BYTES = 200
 _KEY_MAX_BYTES = 1_000
+_SUPERVISOR_MAX_BYTES = 180
 _RUN_AT_MIN = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 _NO_OCCURRENCE = datetime.min.replace(tzinfo=UTC)
 _RUN_AT_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -48,6 +50,10 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
     run_s: float | None = None
     schedule_id: UUID | None = None
     occurrence: datetime | None = None
+    supervisor: str | None = None
+    retry_of: UUID | None = None
+    lineage_id: UUID | None = None
+    lineage_no: int | None = None
     day: date | None = None
     """The history partition it stands in; None: the default one."""
 
@@ -68,6 +74,7 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             run_at=run_at,
             enqueued_at=now,
             state="scheduled" if run_at > now else "ready",
+            supervisor=job.supervisor,
         )
         read_json(job.payload)
         row.check()
@@ -85,6 +92,8 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             and self.topic != TOPIC_ALL
             and _fits(self.kind, _NAME_MAX_BYTES)
             and (key is None or _fits(key, _KEY_MAX_BYTES)),
+            "jobs_supervisor_fits": len((self.supervisor or "").encode()) <= _SUPERVISOR_MAX_BYTES,
+            "jobs_lineage_is_whole": self.retry_of is None or self.supervisor is not None,
         }
         for rule, holds in rules.items():
             if not holds:
@@ -119,7 +128,7 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
         self.state, self.finished_at = state, now
         self.lease_until, self.cancel_requested = None, False
 
-    def expire(self, now: float) -> Literal["ready", "dead", "cancelled"]:
+    def expire(self, now: float) -> Literal["ready", "dead", "failed", "cancelled"]:
         """Note that the lease was lost; the state the job must go to."""
         error = {
             "type": "LeaseExpired",
@@ -130,7 +139,9 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
         self.push_error(msgspec.json.encode(error).decode(), now)
         if self.cancel_requested:
             return "cancelled"
-        return "dead" if self.attempt >= self.max_attempts else "ready"
+        if self.attempt < self.max_attempts:
+            return "ready"
+        return "dead" if self.supervisor is None else "failed"
 
     def revive(self, *, seq: int, now: float) -> "Row":
         """A dead job as it comes back to life: the attempt counts on, more are allowed."""
@@ -151,6 +162,10 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             errors=self.errors,
             schedule_id=self.schedule_id,
             occurrence=self.occurrence,
+            supervisor=self.supervisor,
+            retry_of=self.retry_of,
+            lineage_id=self.lineage_id,
+            lineage_no=self.lineage_no,
         )
         row.check()
         return row
@@ -177,9 +192,16 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             wait_s=now - self.run_at,
             schedule_id=self.schedule_id,
             occurrence=self.occurrence,
+            line=self._line(),
             lease_token=self.lease_token,
             claimed_at=claimed_at,
         )
+
+    def _line(self) -> str | None:
+        if self.supervisor is None:
+            return None
+        line = Line(self.supervisor, self.retry_of, self.lineage_id, self.lineage_no)
+        return msgspec.json.format(msgspec.json.encode(line).decode(), indent=0)
 
     def record(self) -> JobRecord:
         """The job as people read it."""
@@ -205,6 +227,10 @@ class Row(msgspec.Struct, kw_only=True, eq=False):
             run_s=self.run_s,
             schedule_id=self.schedule_id,
             occurrence=self.occurrence,
+            supervisor=self.supervisor,
+            retry_of=self.retry_of,
+            lineage_id=self.lineage_id,
+            lineage_no=self.lineage_no,
         )
 
 
@@ -226,6 +252,13 @@ def check_json(*texts: str | None) -> None:
     for text in texts:
         if text is not None:
             read_json(text)
+
+
+def check_return(one: Return, now: float) -> None:
+    """Raise StoreError where what is given back cannot be stored."""
+    check_json(one.error)
+    if one.delay_s is not None and not is_storable(now + one.delay_s):
+        raise StoreError(f"job {one.job.id}: a delay of {one.delay_s} s is out of range")
 
 
 def is_storable(run_at: float) -> bool:

@@ -28,6 +28,7 @@ EDITED = (
 
 _CATCH_UP_MAX = 1_000
 _ERROR_MAX = 500
+_SUPERVISOR_MAX = 180
 
 
 def check(row: Schedule) -> None:
@@ -55,6 +56,7 @@ def check(row: Schedule) -> None:
             for name in (row.name, row.origin, row.topic, row.kind)
         )
         and row.topic != TOPIC_ALL,
+        "schedules_supervisor_fits": len((row.supervisor or "").encode()) <= _SUPERVISOR_MAX,
         "schedules_cursor_is_finite": row.next_run_at is None
         or is_storable(row.next_run_at.timestamp()),
         "schedules_status_is_known": row.status in ("active", "broken")
@@ -84,14 +86,14 @@ def ended(schedule: Schedule, job: Row) -> Schedule:
             absent_at=later(now, schedule.expect_success_within_s),
         )
     else:
-        failures += job.state == "dead"
+        failures += job.state in ("dead", "failed")
         last_error = _text(job) or last_error
     is_over = schedule.next_run_at is None and schedule.queued_at is None
     if schedule.is_alarm and status == "active" and is_over:
         if schedule.once_at is None or job.state == "succeeded":
             status = "fired"
         else:
-            status = "failed" if job.state == "dead" else "cancelled"
+            status = "failed" if job.state in ("dead", "failed") else "cancelled"
     return msgspec.structs.replace(
         schedule,
         last_outcome=job.state,

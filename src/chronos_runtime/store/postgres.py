@@ -184,6 +184,17 @@ class PostgresStore:
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         return _ids(await self._client.fetch("discard_jobs", ids))
 
+    async def start_attempt(
+        self, task: UUID, *, id: UUID, payload: str | None, delay_s: float
+    ) -> bool:
+        return bool(await self._client.fetch("start_attempt", task, id, payload, delay_s))
+
+    async def escalate_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
+        return _ids(await self._client.fetch("escalate_jobs", ids))
+
+    async def list_lineage(self, id: UUID, limit: int) -> list[JobRecord]:
+        return [_job_record(row) for row in await self._client.fetch("list_lineage", id, limit)]
+
     async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
         rows = await self._client.fetch("get_jobs", ids)
         return {row["id"]: _job_record(row) for row in rows}
