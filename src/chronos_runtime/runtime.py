@@ -28,7 +28,7 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.processors.wake import Wake, wake_handler
 from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC, WakePayload
 from chronos_runtime.store import WorkerInfo
-from chronos_runtime.store.fenced import HandlerConnections
+from chronos_runtime.store.handler_connections import HandlerConnections
 from chronos_runtime.store.lane import Lane
 from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.supervisor import Actor, Supervisor
