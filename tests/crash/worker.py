@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import anyio
 import asyncpg
@@ -22,8 +21,9 @@ from anyio.abc import TaskStatus
 from chronos_runtime import Cancel, Chronos, Config, Job, Snooze
 from chronos_runtime.backoff import Fixed
 from chronos_runtime.runtime import Runtime
+from tests.crash.bank import register_bank
+from tests.crash.evidence import Evidence, wait_at
 
-GATE_POLL_S = 0.05
 EVIDENCE_CONNECTIONS = 4
 SNOOZES = 2
 SECOND_SIGNAL_EXIT_CODE = 130
@@ -40,46 +40,12 @@ class Work(msgspec.Struct):
     for_s: float = 0.0
 
 
-class Evidence:
-    """Writes down what handlers do."""
-
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
-
-    async def add(self, job: Job, what: str) -> None:
-        """One fact, committed."""
-        await self._pool.execute(
-            "insert into evidence (job_id, attempt, token, pid, what) values ($1, $2, $3, $4, $5)",
-            job.id,
-            job.attempt,
-            job.lease_token,
-            os.getpid(),
-            what,
-        )
-
-    async def add_occurrence(self, job: Job) -> None:
-        """That a fire runs, committed."""
-        await self._pool.execute(
-            "insert into seen (schedule_id, occurrence, job_id, attempt) values ($1, $2, $3, $4)",
-            job.schedule_id,
-            job.occurrence,
-            job.id,
-            job.attempt,
-        )
-
-    async def count(self, job: Job, what: str) -> int:
-        """How often that is on record for a job."""
-        counted: int = await self._pool.fetchval(
-            "select count(*) from evidence where job_id = $1 and what = $2", job.id, what
-        )
-        return counted
-
-
 def make_app(evidence: Evidence) -> Chronos:
     """All handlers there are."""
     app = Chronos()
     register_workers(app, evidence)
     register_deciders(app, evidence)
+    register_bank(app, evidence)
     return app
 
 
@@ -100,8 +66,7 @@ def register_workers(app: Chronos, evidence: Evidence) -> None:
     async def hold(job: Job, work: Work) -> object:
         """Wait until the test opens the gate, for everybody or for this attempt."""
         await evidence.add(job, "start")
-        while not is_open(work.gate, job.attempt):  # noqa: ASYNC110 - another process opens it
-            await anyio.sleep(GATE_POLL_S)
+        await wait_at(work.gate, job.attempt)
         return await ended(job)
 
     @app.handler("block")
@@ -141,10 +106,6 @@ def register_deciders(app: Chronos, evidence: Evidence) -> None:
         await evidence.add(job, "start")
         os.kill(os.getpid(), signal.SIGKILL)
         return None
-
-
-def is_open(gate: str, attempt: int) -> bool:
-    return Path(gate).exists() or Path(f"{gate}.{attempt}").exists()
 
 
 def block_the_loop(for_s: float) -> None:
