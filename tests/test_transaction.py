@@ -119,6 +119,30 @@ async def test_a_failure_that_is_committed_is_tried_again_at_once_where_it_says_
     assert ends == {"failed": 3, "retried": 2, "dead": 1}
 
 
+async def test_a_job_given_back_runs_again_soon_though_its_handler_had_not_ended(
+    dsn: str, ledger: Ledger
+) -> None:
+    app = Chronos()
+
+    @app.handler("pay", max_attempts=3)
+    async def pay(job: Job, payload: object) -> None:
+        async with (transaction := job.transaction()) as connection:
+            await ledger.note(job, connection)
+            transaction.end_with(Retry(0.0) if job.attempt < 3 else None)
+        if job.attempt < 3:
+            await eventually(is_refused)
+
+    async def is_refused() -> bool:
+        """Whether this process has claimed it again, and put it off for a moment."""
+        state = await ledger.connection.fetchval("select state::text from chronos.jobs")
+        return bool(state == "scheduled")
+
+    # The scheduler wakes because it was told, or never.
+    scheduler = {"interval_s": LATER_S, "idle_interval_s": LATER_S}
+    job = await run_one(app, dsn, "succeeded", scheduler=scheduler)
+    assert await ledger.entries(job.id) == [1, 2, 3]
+
+
 async def test_a_job_that_was_to_be_cancelled_is_not_given_back(dsn: str, ledger: Ledger) -> None:
     app = Chronos()
 

@@ -195,7 +195,7 @@ async def test_a_commit_whose_reply_was_lost_is_known_to_have_happened(
     is_away: bool,
 ) -> None:
     app = Chronos()
-    trap = proxy.swallow(COMMIT, {1}, has_rows=False)
+    trap = proxy.swallow(COMMIT, {1}, has_rows=False, then=proxy.go_away if is_away else None)
     has_left = anyio.Event()
 
     @app.handler("pay")
@@ -209,8 +209,6 @@ async def test_a_commit_whose_reply_was_lost_is_known_to_have_happened(
     async with Client.connect(dsn, app) as client, anyio.create_task_group() as tasks:
 
         async def be_away_for_a_while() -> None:
-            await eventually(lambda: trap.sprung, DEADLINE_S)
-            proxy.go_away()
             await eventually(lambda: proxy.refused > 3, DEADLINE_S)
             assert not has_left.is_set(), "nobody can know yet"
             proxy.come_back()
@@ -334,7 +332,7 @@ async def test_a_handler_that_commits_by_itself_is_told(dsn: str, ledger: Ledger
 async def test_more_handlers_than_connections_wait_for_their_turn(dsn: str, ledger: Ledger) -> None:
     app = Chronos()
     asked, inside, most = 0, 0, 0
-    all_asked = anyio.Event()
+    all_asked, two_are_inside = anyio.Event(), anyio.Event()
 
     @app.handler("pay")
     async def pay(job: Job, payload: object) -> None:
@@ -345,7 +343,10 @@ async def test_more_handlers_than_connections_wait_for_their_turn(dsn: str, ledg
         async with job.transaction() as connection:
             inside += 1
             most = max(most, inside)
+            if inside == 2:
+                two_are_inside.set()
             await all_asked.wait()
+            await two_are_inside.wait()
             await ledger.note(job, connection)
             inside -= 1
 

@@ -176,6 +176,7 @@ class Runtime:
             lease_s=config.heartbeater.lease_s,
             inbox=self._inbox,
             nudge=self._claims,
+            scheduled=self._due,
             hears=self._hears,
         )
 

@@ -32,6 +32,8 @@ class Trap:
     nth: Collection[int]
     """Which runs, counted from 1: those that return rows, unless it has none to return."""
     has_rows: bool = True
+    then: Callable[[], None] | None = None
+    """What happens at that very moment."""
     runs: int = 0
     sprung: int = 0
 
@@ -43,6 +45,8 @@ class Trap:
         if self.runs not in self.nth:
             return False
         self.sprung += 1
+        if self.then is not None:
+            self.then()
         return True
 
     async def treat(self, reply: bytes) -> bytes:
@@ -103,9 +107,16 @@ class Proxy:
         """The database, through this proxy."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{self._database}?sslmode=disable"
 
-    def swallow(self, mark: str, nth: Collection[int], *, has_rows: bool = True) -> Trap:
+    def swallow(
+        self,
+        mark: str,
+        nth: Collection[int],
+        *,
+        has_rows: bool = True,
+        then: Callable[[], None] | None = None,
+    ) -> Trap:
         """Lose the reply of the nth runs of a statement, then cut its connection."""
-        self._traps.append(trap := Trap(mark, nth, has_rows))
+        self._traps.append(trap := Trap(mark, nth, has_rows, then))
         return trap
 
     def lose(self, mark: str, nth: Collection[int]) -> Loss:
