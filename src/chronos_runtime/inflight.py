@@ -59,15 +59,19 @@ class Inflight:
         """How many more jobs may be claimed."""
         return self.capacity - len(self._jobs)
 
-    def claim(self, jobs: Iterable[Job]) -> list[Job]:
+    def claim(self, jobs: Sequence[Job]) -> list[Job]:
         """Take in a claimed batch; the jobs taken in.
 
         A job that is here already was reaped and claimed again by this very process while its
         old attempt still runs. The newer claim is refused, and the claimer gives it back: two
         runs of one job at once would be the double ownership the fence exists to prevent.
         """
-        taken = [job for job in jobs if job.id not in self._jobs]
-        self._jobs.update({job.id: job for job in taken})
+        by_id = {job.id: job for job in jobs}
+        taken = list(jobs)
+        if not self._jobs.keys().isdisjoint(by_id):
+            taken = [job for job in jobs if job.id not in self._jobs]
+            by_id = {job.id: job for job in taken}
+        self._jobs.update(by_id)
         self._count(taken, 1)
         self.claimed += len(taken)
         self.queued += len(taken)

@@ -17,7 +17,7 @@ back by its token before the next claim.
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from uuid import UUID
@@ -30,6 +30,7 @@ from chronos_runtime.job import PRIORITIES, Job, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Store, Wanted
+from chronos_runtime.tally import count_labels
 
 _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
 _RESCAN_MAX = 3  # … but for no more than three times rescan_s.
@@ -39,8 +40,8 @@ _RATE_WINDOW_S = 0.2
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
 
-_labels = attrgetter("topic", "kind")
 _place = attrgetter("topic", "priority")
+_seq = attrgetter("seq")
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class Claimer:
         self._is_short = len(jobs) < max(asked, 1)
         if asked:
             self._note_claim(from_zero, len(jobs), seconds=time.monotonic() - started)
-        for labels, count in Counter(map(_labels, taken)).items():
+        for labels, count in count_labels(taken):
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
             await self._give_back(jobs, taken)
@@ -264,7 +265,8 @@ class Claimer:
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         # In the order of their seq: the last one of each topic and priority is the highest.
-        for (topic, priority), seq in {_place(job): job.seq for job in jobs}.items():
+        highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))
+        for (topic, priority), seq in highest.items():
             frontiers = self._frontiers[topic]
             frontiers[priority] = max(frontiers[priority], seq)
 

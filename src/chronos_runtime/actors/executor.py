@@ -255,7 +255,7 @@ class Executor:
             if is_being_stopped():  # It broke on the way out: that is not what ended it.
                 return self._stopped(slot, job)
             return self._outcomes.failed(job, handler, error, slot.ran_s)
-        return self._outcomes.returned(job, handler, result, slot.ran_s)
+        return self._outcomes.returned(job, handler, result, time.monotonic() - started)
 
     def _open(self, slot: Slot, job: object) -> Transaction:
         if slot.job is None or slot.job is not job or slot.ended is not None:

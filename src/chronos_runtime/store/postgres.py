@@ -44,7 +44,8 @@ from chronos_runtime.transaction import Transaction
 _BULK_FROM = 10_000  # Calls that get more time than a statement: all or none may take a while.
 _BULK_JOBS_PER_S = 5_000  # A tenth of what one connection copies here: time for a slow server.
 
-_by_claim_order = attrgetter("priority", "seq")
+_seq = attrgetter("seq")
+_priority = attrgetter("priority")
 
 
 class PostgresStore:
@@ -112,7 +113,10 @@ class PostgresStore:
             room,
         )
         jobs = [Job(*row, token, claimed_at) for row in rows]  # type: ignore[call-arg]
-        jobs.sort(key=_by_claim_order)  # The update returns them in the order of the index.
+        # The update returns them in the order of its index. Two sorts by a number: 0.1 µs a job;
+        # one by both: 0.2.
+        jobs.sort(key=_seq)
+        jobs.sort(key=_priority)
         return jobs
 
     async def release_claim(self, token: UUID) -> int:
