@@ -29,6 +29,7 @@ from chronos_runtime.processors.email import Email
 from chronos_runtime.processors.signing import load_signers
 from chronos_runtime.processors.sms_http import HttpSmsProvider
 from chronos_runtime.processors.targets import Target
+from chronos_runtime.store.migrations import Connection
 from tests.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,35 @@ async def test_the_examples_of_schedules_run(dsn: str) -> None:
     assert (launch.name, launch.once_at) == ("launch", tomorrow)
     assert (tidy.interval_s, tidy.paused, fire.state) == (600.0, True, "ready")
     assert app.schedules["report"].kind == "report"
+
+
+class Transfer(msgspec.Struct):
+    source: int
+    target: int
+    cents: int
+
+
+async def test_the_example_of_a_transaction_moves_the_money_once(
+    dsn: str, connection: Connection
+) -> None:
+    app = Chronos()
+    [block] = blocks("Exactly once inside Postgres", "python")
+    exec(compile(block, "README.md", "exec"), {"app": app, "Job": Job, "Transfer": Transfer})
+    await connection.execute("create table account (id integer, cents integer)")
+    await connection.execute("insert into account values (1, 100), (2, 0)")
+    config = Config.of({"database": {"dsn": dsn}, "exporter": {"enabled": False}})
+    stop = anyio.Event()
+    async with Client.connect(dsn, app) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(Runtime(app, config).run, stop)
+        enqueued = await client.enqueue("transfer", Transfer(1, 2, 30))
+
+        async def result() -> object:
+            return (await client.get(enqueued.id)).result
+
+        assert await eventually(result) == {"moved": 30}
+        stop.set()
+    rows = await connection.fetch("select cents from account order by id")
+    assert [row["cents"] for row in rows] == [70, 30]
 
 
 async def test_the_example_of_alarms_runs(dsn: str) -> None:
