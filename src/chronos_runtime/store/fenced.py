@@ -82,7 +82,7 @@ class FencedTransaction(Transaction):
                     f"set local idle_in_transaction_session_timeout = {idle_ms:.0f}"
                 )
         except BaseException as failure:
-            self._cut()
+            self._connections.terminate(self._connection)
             await self._connections.release(self._connection)
             if isinstance(failure, FAULTS):
                 raise translate(failure, "transaction") from failure
@@ -126,7 +126,7 @@ class FencedTransaction(Transaction):
                 await self._begun.commit()
         except FAULTS as failure:
             trouble = translate(failure, "transaction")
-            self._cut()
+            self._connections.terminate(self._connection)
             is_doubtful = written is not None and isinstance(trouble, StoreUnavailable)
             if not is_doubtful or not await self._is_applied():
                 raise trouble from failure
@@ -190,13 +190,7 @@ class FencedTransaction(Transaction):
             with anyio.fail_after(_ROLL_BACK_S):
                 await self._begun.rollback()
         except FAULTS:
-            self._cut()
-
-    def _cut(self) -> None:
-        try:
-            self._connection.terminate()
-        except asyncpg.InterfaceError:
-            pass  # The pool saw it break, and has taken it back.
+            self._connections.terminate(self._connection)
 
 
 async def _fetch(

@@ -6,6 +6,7 @@ next one, but for what lives in the driver (`set_type_codec`) and statements by 
 """
 
 import functools
+from contextlib import suppress
 
 import anyio
 import asyncpg
@@ -63,6 +64,11 @@ class HandlerConnections:
                 await self._pool.release(connection, timeout=_GOODBYE_S)
         except FAULTS:
             pass  # What cannot be reset the pool has terminated.
+
+    def terminate(self, connection: PoolConnectionProxy) -> None:
+        """End it as it is; one that broke has left the pool by itself, and cannot be asked."""
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()
 
     async def close(self) -> None:
         """Close them all; a later transaction opens new ones."""
