@@ -22,6 +22,7 @@ from grafana.panels import (
     rate,
     stat,
 )
+from grafana.processors import do_processors_succeed
 from grafana.schedules import do_schedules_fire
 from grafana.supervision import what_do_supervisors_decide
 
@@ -59,6 +60,7 @@ def overview() -> Json:
             "Is Postgres the reason?": is_it_postgres(),
             "Do schedules fire?": do_schedules_fire(),
             "Do wakes arrive?": do_wakes_arrive(),
+            "Do processors succeed?": do_processors_succeed(),
             "What do supervisors decide?": what_do_supervisors_decide(),
         },
         choices={"instance": "chronos_build_info", "topic": STARTED, "kind": STARTED},

@@ -21,6 +21,38 @@ FIELDS = [
 ]
 SECONDS = [(section, field) for section, field, value in FIELDS if isinstance(value, float)]
 COUNTS = [(section, field) for section, field, value in FIELDS if type(value) is int]
+EMAIL_REST = [
+    "host",
+    "tls",
+    "ca_file",
+    "username",
+    "password",
+    "sender",
+    "domain",
+    "attachments_dir",
+    "ports",
+    "allow",
+]
+SMS_REST = [
+    "url",
+    "method",
+    "format",
+    "body",
+    "headers",
+    "username",
+    "password",
+    "secrets",
+    "idempotency_header",
+    "sender",
+    "success",
+    "permanent",
+    "id_path",
+    "status_path",
+    "status_success",
+    "status_permanent",
+    "ports",
+    "allow",
+]
 SWITCHES = [(section, field) for section, field, value in FIELDS if isinstance(value, bool)]
 
 
@@ -59,6 +91,8 @@ def test_every_kind_of_setting_is_tested_below() -> None:
         ("wake", "allow"),  # In tests/processors/test_egress.py.
         ("wake", "ports"),
         ("wake", "secrets"),
+        *(("email", field) for field in EMAIL_REST),  # In tests/processors/test_email.py.
+        *(("sms", field) for field in SMS_REST),  # In tests/processors/test_sms.py.
     }
 
 
@@ -172,6 +206,47 @@ def test_a_secret_is_named_by_its_place_and_never_repeated(secrets: Any, trouble
     assert text.startswith("wake.secrets")
     assert trouble in text
     assert "c2VjcmV0" not in text
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "trouble"),
+    [
+        ("email", {"password": "canary"}, "email.password: must be env:NAME or file:/path"),
+        ("email", {"password": "env:CHRONOS_X", "username": "a"}, "email.password: CHRONOS_X"),
+        ("email", {"password": "env:X"}, "email.username: goes with"),
+        ("email", {"username": "a"}, "email.username: goes with"),
+        (
+            "email",
+            {"host": "relay", "tls": "none", "username": "a", "password": "env:X"},
+            "email.tls: ",
+        ),
+        ("email", {"tls": "ssl"}, "email.tls: "),
+        ("sms", {"password": "canary"}, "sms.password: must be env:NAME or file:/path"),
+        ("sms", {"secrets": {"token": "canary"}}, "sms.secrets: 'token': must be env:NAME"),
+        ("sms", {"secrets": {"token": ""}}, "sms.secrets: 'token': must be env:NAME"),
+        ("sms", {"username": "a"}, "sms.username: goes with"),
+        ("sms", {"headers": {"Authorization": "Bearer canary"}}, "sms.headers: 'Authorization' is"),
+        ("sms", {"headers": {"X-Api-Key": "canary"}}, "sms.headers: 'X-Api-Key' is written out"),
+        ("sms", {"body": {"api_secret": "canary"}}, "sms.body: 'api_secret' is written out"),
+        ("sms", {"body": {"login": {"token": "canary"}}}, "sms.body: 'token' is written out"),
+        ("sms", {"url": "https://example.org/?apikey=canary"}, "sms.url: 'apikey' is written out"),
+        ("sms", {"method": "get"}, "sms.method: "),
+        ("sms", {"status_path": "status"}, "sms.status_path: goes with"),
+    ],
+    ids=str,
+)
+def test_secrets_of_processors_are_references_and_never_repeated(
+    section: str, settings: Any, trouble: str
+) -> None:
+    text = refusal({section: settings})
+    assert text.startswith(trouble)
+    assert "canary" not in text
+
+
+def test_what_only_sounds_like_a_secret_may_be_written_where_a_value_stands_for_it() -> None:
+    for name in ("Authorization", "X-Api-Key", "idempotency-key"):
+        Config.of({"sms": {"headers": {name: "Bearer {secret.token}"}}})
+    Config.of({"sms": {"headers": {"Idempotency-Key": "{id}"}, "url": "https://example.org/?v=1"}})
 
 
 @pytest.mark.parametrize("port", [0, -1, 65_536, "443", None])

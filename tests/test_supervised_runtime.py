@@ -114,7 +114,10 @@ async def test_a_thousand_tasks_whose_provider_fails_three_in_ten(
         await eventually(is_over, 120.0)
     counted = {
         word: sample(
-            runtime.metrics, "chronos_supervised_total", supervisor="post office", decision=word
+            runtime.metrics,
+            "chronos_supervision_decisions_total",
+            supervisor="post office",
+            decision=word,
         )
         for word in ("new_attempt", "give_up", "escalate")
     }

@@ -1,7 +1,8 @@
 -- Moves ended jobs to the history, each only if the caller's claim still stands.
 --   $1 ids, ascending · $2 lease tokens · $3 for each token, the place in $1 of the first id it
 --   holds for · $4 run times in seconds · $5 final states (null: all succeeded) · $6 results ·
---   $7 errors (null: no job has one)
+--   $7 errors (null: no job has one). JSON goes as text: a handler may have given the connection
+--   of its transaction a way of its own to encode jsonb.
 -- Returns the ids it moved; null when it moved all of them, as it nearly always does.
 -- The token is of one claim, so it stands for the attempt too. What is given for a row is found
 -- by its place among the ids, a binary search (width_bucket): a join of the rows with the given
@@ -31,8 +32,8 @@ moved as (
         id, lease_token, run_at, enqueued_at,
         coalesce(($5::text[])[place], 'succeeded')::chronos.job_state, attempt, max_attempts,
         timeout_s, ($4::real[])[place], priority, topic, kind, unique_key, payload,
-        chronos.push_error(errors, ($7::jsonb[])[place]), ($6::jsonb[])[place], schedule_id,
-        occurrence, supervisor, retry_of, lineage_id, lineage_no
+        chronos.push_error(errors, ($7::text[])[place]::jsonb), ($6::text[])[place]::jsonb,
+        schedule_id, occurrence, supervisor, retry_of, lineage_id, lineage_no
     from removed
     returning id
 ),
@@ -40,7 +41,7 @@ noted as materialized (
     select chronos.note_fires(
         array_agg(schedule_id), array_agg(occurrence),
         array_agg(coalesce(($5::text[])[place], 'succeeded')),
-        array_agg(coalesce(($7::jsonb[])[place], errors -> -1))
+        array_agg(coalesce(($7::text[])[place]::jsonb, errors -> -1))
     )
     from removed
     where schedule_id is not null

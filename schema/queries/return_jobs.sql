@@ -1,17 +1,18 @@
 -- Gives claimed jobs back to the queue (retry, snooze, release), each only if the caller's
 -- claim still stands. A job that somebody asked to cancel meanwhile ends as cancelled instead.
 --   $1 ids · $2 lease tokens · $3 attempts · $4 delays in seconds (null: as due as it was) ·
---   $5 errors · $6 whether the attempt is given back. Returns id and the state it went to.
+--   $5 errors, as text (see finish_jobs) · $6 whether the attempt is given back. Returns id and
+--   the state it went to.
 -- Locks: the given rows, in id order as cancel_jobs does, waiting for a heartbeat or a cancel; then
 -- the schedules of fires that end here.
 -- Index: primary key. The values of a row are looked up among at most a few hundred given, so
 -- callers bound the batch.
 with returned as materialized (
-    select job.*, given.delay_s, given.error, given.gives_back
+    select job.*, given.delay_s, given.error::jsonb as error, given.gives_back
     from (
         select *
         from unnest(
-            $1::uuid[], $2::uuid[], $3::integer[], $4::double precision[], $5::jsonb[],
+            $1::uuid[], $2::uuid[], $3::integer[], $4::double precision[], $5::text[],
             $6::boolean[]
         ) as unordered (id, lease_token, attempt, delay_s, error, gives_back)
         order by id

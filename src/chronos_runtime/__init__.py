@@ -25,6 +25,9 @@ from chronos_runtime.errors import (
 )
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.processor import Processor, Task
+from chronos_runtime.processors.email_message import Attachment, EmailMessage
+from chronos_runtime.processors.sms import Sms, SmsProvider
+from chronos_runtime.processors.sms_message import SmsMessage
 from chronos_runtime.runtime import Runtime
 from chronos_runtime.schedule import FireRecord, Schedule
 from chronos_runtime.store import JobRecord, NewJob
@@ -33,6 +36,7 @@ from chronos_runtime.supervision import Escalate, Failure, GiveUp, NewAttempt
 from chronos_runtime.transaction import Transaction
 
 __all__ = [
+    "Attachment",
     "Cancel",
     "Chronos",
     "ChronosError",
@@ -42,6 +46,7 @@ __all__ = [
     "ConfigError",
     "Counts",
     "Discard",
+    "EmailMessage",
     "Enqueued",
     "Escalate",
     "Exponential",
@@ -67,6 +72,9 @@ __all__ = [
     "Runtime",
     "Schedule",
     "ScheduleNotFound",
+    "Sms",
+    "SmsMessage",
+    "SmsProvider",
     "Snooze",
     "StoreError",
     "StoreUnavailable",

@@ -12,7 +12,13 @@ from msgspec import Meta
 
 from chronos_runtime.checks import checked_name
 from chronos_runtime.errors import ConfigError, InputError
-from chronos_runtime.processor_config import FunctionsConfig, WakeConfig, check_supervisors
+from chronos_runtime.processor_config import (
+    EmailConfig,
+    FunctionsConfig,
+    SmsConfig,
+    WakeConfig,
+    check_supervisors,
+)
 from chronos_runtime.setting import Count, Seconds, Section
 
 
@@ -175,6 +181,8 @@ class Config(Section, frozen=True, kw_only=True):
 
     topics: list[str] = []
     """The topics this process serves; empty: those of its handlers."""
+    supervisors: dict[str, str] = {}
+    """By name, the SQL functions (schema.function) that decide about failed supervised tasks."""
     database: DatabaseConfig = DatabaseConfig()
     claimer: ClaimerConfig = ClaimerConfig()
     executor: ExecutorConfig = ExecutorConfig()
@@ -187,9 +195,9 @@ class Config(Section, frozen=True, kw_only=True):
     surveyor: SurveyorConfig = SurveyorConfig()
     exporter: ExporterConfig = ExporterConfig()
     wake: WakeConfig = WakeConfig()
+    email: EmailConfig = EmailConfig()
+    sms: SmsConfig = SmsConfig()
     functions: FunctionsConfig = FunctionsConfig()
-    supervisors: dict[str, str] = {}
-    """By name, the SQL functions (schema.function) that decide about failed supervised tasks."""
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod
@@ -215,6 +223,8 @@ class Config(Section, frozen=True, kw_only=True):
         _check_topics("topics", self.topics)
         _check_topics("executor.topic_concurrency", self.executor.topic_concurrency)
         self.wake.check()
+        self.email.check()
+        self.sms.check()
         check_supervisors(self.supervisors)
         beats = self.heartbeater
         if beats.lease_s < 3 * beats.interval_s:

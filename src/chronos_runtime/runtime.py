@@ -28,7 +28,7 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.processors.builtin import Builtins
 from chronos_runtime.processors.wake_payload import WakePayload
 from chronos_runtime.store import WorkerInfo
-from chronos_runtime.store.fenced import HandlerConnections
+from chronos_runtime.store.handler_connections import HandlerConnections
 from chronos_runtime.store.lane import Lane
 from chronos_runtime.store.postgres import PostgresStore
 from chronos_runtime.supervisor import Actor, Supervisor
@@ -176,6 +176,7 @@ class Runtime:
             lease_s=config.heartbeater.lease_s,
             inbox=self._inbox,
             nudge=self._claims,
+            scheduled=self._due,
             hears=self._hears,
         )
 

@@ -76,8 +76,8 @@ class Slot:
         written, self.ended = self.ended, None
         if outcome.error or (isinstance(outcome, Finish) and outcome.result):
             _log.warning(
-                "the job had ended with its transaction; what the handler returned or raised after"
-                " that is not recorded (use `end_with`)",
+                "the job had ended with its transaction: how its handler ended after that is not"
+                " recorded (see Transaction.end_with)",
                 extra={"job": str(written.job.id), "kind": written.job.kind},
             )
         return written

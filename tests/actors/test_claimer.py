@@ -103,7 +103,7 @@ class Stand:
         self.inflight = Inflight(capacity, limits or ())
         self.inbox: Mailbox[Job] = Mailbox(capacity)
         self.outbox: Mailbox[Outcome] = Mailbox(capacity)
-        self.nudge = Nudge()
+        self.nudge, self.scheduled = Nudge(), Nudge()
         self.hears = hears
         self.concurrency = concurrency
         self.limits = limits or {}
@@ -120,6 +120,7 @@ class Stand:
             lease_s=30.0,
             inbox=self.inbox,
             nudge=self.nudge,
+            scheduled=self.scheduled,
             hears=lambda: self.hears,
         )
 
@@ -614,6 +615,7 @@ async def test_a_job_whose_old_attempt_still_runs_here_is_given_back(clock: Cloc
     assert (len(stand.inbox), len(stand.inflight)) == (0, 1)
     record = (await stand.store.get_jobs([id]))[id]
     assert (record.state, record.attempt, record.lease_token) == ("scheduled", 1, None)
+    assert await stand.scheduled.wait(0.0), "nobody else knows when it will be due"
 
 
 async def test_enough_in_the_queue_means_no_claim() -> None:

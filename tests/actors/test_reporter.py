@@ -1,6 +1,7 @@
 """The reporter writes every outcome once, whatever the database does meanwhile."""
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -420,3 +421,25 @@ async def test_the_end_of_a_fire_wakes_the_scheduler_and_that_of_a_plain_job_doe
         desk.put(Finish(fires[0], "succeeded", 0.1))
         await desk.settled(2)
         assert await desk.scheduled.wait(0)
+
+
+@pytest.mark.parametrize(
+    ("end", "returns", "is_scheduled", "counted"),
+    [
+        (lambda job: Finish(job, "succeeded", 0.1, is_written=True), 0, False, "succeeded"),
+        (lambda job: Return(job, "release", 0.1, 0.0, is_written=True), 1, False, "released"),
+        (lambda job: Return(job, "snooze", 0.1, 9.0, is_written=True), 0, True, "snoozed"),
+    ],
+    ids=["finish", "ready again", "due later"],
+)
+async def test_what_a_transaction_has_written_is_counted_and_told_but_not_written_again(
+    end: Callable[[Job], Outcome], returns: int, is_scheduled: bool, counted: str
+) -> None:
+    desk = Desk()
+    [job] = await desk.claim()
+    await desk.write_out(end(job))
+    assert counts(desk) == {counted: 1}
+    assert (desk.returns, await desk.scheduled.wait(0.0)) == (returns, is_scheduled)
+    assert await desk.room.wait(0.0)
+    assert not desk.store.calls["finish_jobs"]
+    assert not desk.store.calls["return_jobs"]

@@ -104,6 +104,43 @@ def test_one_job_whose_key_is_taken_does_not_hold_up_the_others(cli: Cli, use: s
     assert {cli("jobs", "show", id, "--json").json["state"] for id in free} == {"ready"}
 
 
+def test_what_a_message_says_and_whose_telephone_it_goes_to_is_not_shown(
+    cli: Cli, use: str
+) -> None:
+    said, number = "canary of the body", "+4915112345678"
+    ids = [
+        enqueued(cli, "chronos.sms", f'{{"to": "{number}", "text": "{said}"}}'),
+        enqueued(
+            cli,
+            "chronos.sms",
+            f'{{"before_handler": "shop.sms", "customer": {{"phones": ["{number}"]}}}}',
+        ),
+        enqueued(
+            cli,
+            "chronos.email",
+            f'{{"to": "ada@example.org", "subject": "Hi", "text": "{said}", "html": "{said}"}}',
+        ),
+    ]
+    schedule = ("--kind", "chronos.sms", "--payload", f'{{"to": "{number}", "text": "{said}"}}')
+    assert cli("schedules", "add", "sms", "--every", "5m", *schedule).code == 0
+    for arguments in (
+        *(("jobs", "show", id) for id in ids),
+        *(("jobs", "show", id, "--json") for id in ids),
+        *(("jobs", "lineage", id, "--json") for id in ids),
+        ("jobs", "list", "--json"),
+        ("schedules", "show", "sms"),
+        ("schedules", "show", "sms", "--json"),
+        ("schedules", "list", "--json"),
+    ):
+        ended = cli(*arguments)
+        assert ended.code == 0
+        assert said not in ended.out
+        assert number[1:] not in ended.out
+    assert "+49…78" in cli("jobs", "show", ids[0]).out
+    assert "*** (18 characters)" in cli("jobs", "show", ids[2]).out
+    assert "ada@example.org" in cli("jobs", "show", ids[2]).out
+
+
 def test_lineage_shows_every_attempt_and_what_was_decided(cli: Cli, use: str) -> None:
     first = enqueued(cli, "mail", "--supervisor", "post")
     end_all(use, "failed", '{"type": "OSError", "message": "down", "attempt": 1}', kind="mail")

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import anyio
 import pytest
 from anyio.abc import ByteStream, SocketStream
 
 from chronos_runtime.client import Client
+from chronos_runtime.store import JobRecord
+from chronos_runtime.store.migrations import Connection
 from tests.cli.program import QUIET_S, Cli, is_held, running
 from tests.eventually import eventually
 
@@ -266,3 +269,26 @@ async def test_a_port_that_is_taken_is_said_at_once(dsn: str, folder: Path) -> N
         with running(*arguments, folder=folder) as program:
             assert await program.ends() == 2
             assert f"error: exporter.port: cannot listen on 127.0.0.1:{port}" in program.log
+
+
+async def test_a_worker_without_an_app_serves_what_is_written_in_sql(
+    dsn: str, client: Client, connection: Connection, folder: Path
+) -> None:
+    await connection.execute(
+        "create schema shop; create function shop.charge(j jsonb) returns jsonb language sql as"
+        """ $$ select jsonb_build_object('status', 'succeeded', 'payload', j) $$;"""
+        " insert into chronos.allowed_functions values ('shop', 'charge')"
+    )
+    payload = {"function": "shop.charge", "arguments": {"cents": 7}}
+    job = await client.enqueue("chronos.db_function", payload)
+    with running("run", "-", "--dsn", dsn, *PORT, folder=folder) as program:
+        await program.says("no app: serving the built-in kinds alone")
+        record = await eventually(lambda: succeeded(client, job.id), 20)
+        program.signal(signal.SIGTERM)
+        assert await program.ends() == 0
+    assert record.result == {"cents": 7}
+
+
+async def succeeded(client: Client, id: UUID) -> JobRecord | None:
+    record = await client.get(id)
+    return record if record.state == "succeeded" else None

@@ -202,3 +202,32 @@ def test_what_config_prints_can_be_read_back(cli: Cli, monkeypatch: pytest.Monke
     config = load_settings({}, printed, {}).config
     assert config.topics == ["a", "b"]
     assert config.executor.topic_concurrency == {"mail": 3}
+
+
+def test_secrets_by_reference_are_shown_as_references(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SMTP_PASSWORD", "SMS_TOKEN"):
+        monkeypatch.setenv(name, SECRET)
+    Path("chronos.toml").write_text(
+        "[email]\nusername = 'shop'\npassword = 'env:SMTP_PASSWORD'\n"
+        "[sms]\nsecrets = { token = 'env:SMS_TOKEN' }\n"
+        "headers = { Authorization = 'Bearer {secret.token}' }\n",
+        encoding="utf-8",
+    )
+    for options in ([], ["--json"]):
+        shown = cli("config", *options).out
+        assert "env:SMTP_PASSWORD" in shown
+        assert "env:SMS_TOKEN" in shown
+        assert "Bearer {secret.token}" in shown
+        assert SECRET not in shown
+
+
+def test_templates_can_be_given_as_text() -> None:
+    config = load_settings(
+        {},
+        None,
+        {"CHRONOS_SMS__BODY": "To={to}, Body={text}", "CHRONOS_SMS__SUCCESS": "200, 201"},
+    ).config
+    assert config.sms.body == {"To": "{to}", "Body": "{text}"}
+    assert config.sms.success == [200, 201]

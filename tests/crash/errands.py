@@ -1,16 +1,13 @@
 """Supervised handlers for tests to kill: whether an attempt fails follows from its line alone."""
 
 from hashlib import sha256
-from typing import Protocol
 from uuid import UUID
 
-import anyio
 import msgspec
 
 from chronos_runtime import Chronos, Failure, GiveUp, Job, NewAttempt
-from tests.crash.gate import is_open
+from tests.crash.evidence import Evidence, wait_at
 
-GATE_POLL_S = 0.05
 ATTEMPTS_MAX = 3
 
 
@@ -24,17 +21,7 @@ class Errand(msgspec.Struct):
     ask_gate: str = ""
 
 
-class Facts(Protocol):
-    """Where evidence goes."""
-
-    async def add(self, job: Job, what: str) -> None:
-        """That a handler did something, committed."""
-
-    async def add_asked(self, failure: Failure) -> None:
-        """That a supervisor was asked, committed."""
-
-
-def register_errands(app: Chronos, evidence: Facts) -> None:
+def register_errands(app: Chronos, evidence: Evidence) -> None:
     """The handler and the supervisor."""
 
     @app.handler("errand", attempts="supervised")
@@ -54,9 +41,3 @@ def register_errands(app: Chronos, evidence: Facts) -> None:
 def does_fail(line: UUID, number: int, fails: float) -> bool:
     """Whether an attempt fails: the same in every process, and when it runs again."""
     return sha256(f"{line}/{number}".encode()).digest()[0] < 256 * fails
-
-
-async def wait_at(gate: str, attempt: int) -> None:
-    """Wait until the test opens the gate, if there is one."""
-    while gate and not is_open(gate, attempt):  # noqa: ASYNC110 - another process opens it
-        await anyio.sleep(GATE_POLL_S)

@@ -1,8 +1,9 @@
 """A TCP proxy before Postgres that loses and delays replies, falls silent, and goes away.
 
-It understands just enough of the wire protocol to know which prepared statement a reply belongs
-to: a frontend's Parse names a statement, its Bind runs one, and the backend's ReadyForQuery
-says that the work is done, committed, and only the news of it is still on its way.
+It understands just enough of the wire protocol to know which statement a reply belongs to: a
+frontend's Parse names a statement, its Bind runs one, its Query names and runs one at once, and
+the backend's ReadyForQuery says that the work is done, committed, and only the news of it is still
+on its way.
 """
 
 import asyncio
@@ -19,28 +20,33 @@ CHUNK_BYTES = 65_536
 HEADER_BYTES = 5  # One byte of type, four of length; the length counts itself, not the type.
 
 DATA_ROW, READY_FOR_QUERY = b"D", b"Z"
-PARSE, BIND = b"P", b"B"
+PARSE, BIND, QUERY = b"P", b"B", b"Q"
 
 
 @dataclass
 class Trap:
-    """Waits for some of the runs of one statement that return rows; what is sprung is lost."""
+    """Waits for some of the runs of one statement; what is sprung is lost."""
 
     mark: str
     """A piece of the statement's text that no other has."""
     nth: Collection[int]
-    """Which runs, counted from 1."""
+    """Which runs, counted from 1: those that return rows, unless it has none to return."""
+    has_rows: bool = True
+    then: Callable[[], None] | None = None
+    """What happens at that very moment."""
     runs: int = 0
     sprung: int = 0
 
     def catches(self, *, has_rows: bool) -> bool:
         """Count one run; whether this is one to catch."""
-        if not has_rows:
+        if self.has_rows and not has_rows:
             return False
         self.runs += 1
         if self.runs not in self.nth:
             return False
         self.sprung += 1
+        if self.then is not None:
+            self.then()
         return True
 
     async def treat(self, reply: bytes) -> bytes:
@@ -60,6 +66,11 @@ class Delay(Trap):
     async def treat(self, reply: bytes) -> bytes:
         await self._let_go.wait()
         return reply
+
+
+@dataclass
+class Loss(Trap):
+    """A trap on the way there: the server never hears the statement."""
 
 
 @dataclass
@@ -89,16 +100,29 @@ class Proxy:
         self._flows = anyio.Event()
         self._flows.set()
         self._accepts = True
+        self.refused = 0
 
     @property
     def dsn(self) -> str:
         """The database, through this proxy."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{self._database}?sslmode=disable"
 
-    def swallow(self, mark: str, nth: Collection[int]) -> Trap:
+    def swallow(
+        self,
+        mark: str,
+        nth: Collection[int],
+        *,
+        has_rows: bool = True,
+        then: Callable[[], None] | None = None,
+    ) -> Trap:
         """Lose the reply of the nth runs of a statement, then cut its connection."""
-        self._traps.append(trap := Trap(mark, nth))
+        self._traps.append(trap := Trap(mark, nth, has_rows, then))
         return trap
+
+    def lose(self, mark: str, nth: Collection[int]) -> Loss:
+        """Cut the connection before the nth runs of a statement reach the server."""
+        self._traps.append(loss := Loss(mark, nth, has_rows=False))
+        return loss
 
     def delay(self, mark: str, nth: Collection[int]) -> Delay:
         """Hold the reply of the nth runs of a statement back."""
@@ -130,6 +154,7 @@ class Proxy:
         if self._accepts:
             self._tasks.start_soon(self._serve, reader, writer)
         else:
+            self.refused += 1
             writer.transport.abort()
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -164,6 +189,8 @@ class Proxy:
         chunk = await self._receive(talk.client)
         talk.unread += chunk
         self._note_statements(talk, talk.unread)
+        if isinstance(talk.watching, Loss) and talk.watching.catches(has_rows=False):
+            return False
         await _send(talk.server, chunk)
         return chunk != b""
 
@@ -198,6 +225,9 @@ class Proxy:
             elif kind == BIND:
                 _, name, _ = body.split(b"\0", 2)
                 talk.watching = talk.statements.get(name)
+            elif kind == QUERY:
+                marked = (trap for trap in self._traps if trap.mark.encode() in body)
+                talk.watching = next(marked, None)
 
     async def _whole_reply(self, talk: Conversation, trap: Trap, chunk: bytes) -> bytes:
         """Gather a reply until it is complete; nothing, if it is to be lost."""
@@ -207,7 +237,7 @@ class Proxy:
                 has_rows |= kind == DATA_ROW
                 if kind == READY_FOR_QUERY:
                     talk.watching = None
-                    is_caught = trap.catches(has_rows=has_rows)
+                    is_caught = not isinstance(trap, Loss) and trap.catches(has_rows=has_rows)
                     return await trap.treat(bytes(whole)) if is_caught else bytes(whole)
             chunk = await self._receive(talk.server)
             whole += chunk

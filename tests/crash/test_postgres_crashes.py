@@ -1,5 +1,6 @@
 """Postgres crashes, or stays away for longer than a lease: workers live on and lose nothing."""
 
+import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from chronos_runtime.client import Client
 from chronos_runtime.embedded import EmbeddedPostgres
 from chronos_runtime.store.migrations import migrate
+from tests.crash.bank import Bank
 from tests.crash.checker import DEADLINE_S, LOOK_S, Checker, open_checker
 from tests.crash.fleet import LEASE_S, Fleet, Gate
 from tests.crash.producer import Stream, enqueue
@@ -146,3 +148,22 @@ async def test_postgres_away_for_longer_than_a_lease_loses_nothing_acknowledged(
         await more_jobs_have_ended(crash_checker)
         stream.acknowledged += held
     await assert_all_is_well(crash_checker, crash_fleet, stream, say)
+
+
+async def test_a_crash_of_postgres_makes_no_transfer_twice_or_by_half(
+    server: EmbeddedPostgres, crash_client: Client, crash_checker: Checker, crash_fleet: Fleet
+) -> None:
+    bank = Bank(crash_client, crash_checker.queue, random.Random())
+    await bank.open()
+    ids = await bank.order(2 * JOBS_BETWEEN_FAULTS, for_s=0.01)
+    for _ in range(WORKERS):
+        crash_fleet.start()
+    await more_jobs_have_ended(crash_checker)
+    await anyio.to_thread.run_sync(server.restart, "immediate")
+    await eventually(lambda: ended(crash_checker), DEADLINE_S)  # It answers again.
+    await crash_checker.wait_drained()
+
+    report, books = await crash_checker.report(ids), await bank.audit()
+    assert report.faults == {}
+    assert report.states == {"succeeded": len(ids)}
+    assert books.are_right, books

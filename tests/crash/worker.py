@@ -18,13 +18,13 @@ import asyncpg
 import msgspec
 from anyio.abc import TaskStatus
 
-from chronos_runtime import Cancel, Chronos, Config, Failure, Job, Snooze
+from chronos_runtime import Cancel, Chronos, Config, Job, Snooze
 from chronos_runtime.backoff import Fixed
 from chronos_runtime.runtime import Runtime
+from tests.crash.bank import register_bank
 from tests.crash.errands import register_errands
-from tests.crash.gate import is_open
+from tests.crash.evidence import Evidence, wait_at
 
-GATE_POLL_S = 0.05
 EVIDENCE_CONNECTIONS = 4
 SNOOZES = 2
 SECOND_SIGNAL_EXIT_CODE = 130
@@ -41,57 +41,12 @@ class Work(msgspec.Struct):
     for_s: float = 0.0
 
 
-class Evidence:
-    """Writes down what handlers do."""
-
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
-
-    async def add(self, job: Job, what: str) -> None:
-        """One fact, committed."""
-        await self._pool.execute(
-            "insert into evidence (job_id, attempt, token, pid, what) values ($1, $2, $3, $4, $5)",
-            job.id,
-            job.attempt,
-            job.lease_token,
-            os.getpid(),
-            what,
-        )
-
-    async def add_occurrence(self, job: Job) -> None:
-        """That a fire runs, committed."""
-        await self._pool.execute(
-            "insert into seen (schedule_id, occurrence, job_id, attempt) values ($1, $2, $3, $4)",
-            job.schedule_id,
-            job.occurrence,
-            job.id,
-            job.attempt,
-        )
-
-    async def add_asked(self, failure: Failure) -> None:
-        """That a supervisor was asked, committed."""
-        await self._pool.execute(
-            "insert into evidence (job_id, attempt, token, pid, what)"
-            " values ($1, $2, $3, $4, 'asked')",
-            failure.id,
-            failure.attempt,
-            failure.lineage_id,
-            os.getpid(),
-        )
-
-    async def count(self, job: Job, what: str) -> int:
-        """How often that is on record for a job."""
-        counted: int = await self._pool.fetchval(
-            "select count(*) from evidence where job_id = $1 and what = $2", job.id, what
-        )
-        return counted
-
-
 def make_app(evidence: Evidence) -> Chronos:
     """All handlers there are."""
     app = Chronos()
     register_workers(app, evidence)
     register_deciders(app, evidence)
+    register_bank(app, evidence)
     register_errands(app, evidence)
     return app
 
@@ -113,8 +68,7 @@ def register_workers(app: Chronos, evidence: Evidence) -> None:
     async def hold(job: Job, work: Work) -> object:
         """Wait until the test opens the gate, for everybody or for this attempt."""
         await evidence.add(job, "start")
-        while not is_open(work.gate, job.attempt):  # noqa: ASYNC110 - another process opens it
-            await anyio.sleep(GATE_POLL_S)
+        await wait_at(work.gate, job.attempt)
         return await ended(job)
 
     @app.handler("block")

@@ -1,4 +1,4 @@
-"""What the tests of wakes share."""
+"""What the tests of processors share."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +11,7 @@ from chronos_runtime.config import Config
 from chronos_runtime.ids import new_job_id
 from chronos_runtime.job import Job
 from chronos_runtime.metrics import Metrics
+from chronos_runtime.processor import Task
 from chronos_runtime.processors.wake import Wake
 from chronos_runtime.processors.wake_payload import WAKE_KIND, WAKE_TOPIC
 from tests.processors.receiver import Receiver
@@ -58,3 +59,8 @@ def make_job(attempt: int = 1, id: UUID | None = None, seq: Any = itertools.coun
         None,
         UUID(int=1),
     )
+
+
+def make_task(attempt: int = 1, id: UUID | None = None) -> Task:
+    """A task as a processor gets it."""
+    return Task.of(make_job(attempt, id))

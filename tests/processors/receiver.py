@@ -64,9 +64,11 @@ class Receiver:
                 return
 
     @asynccontextmanager
-    async def serve(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
+    async def serve(
+        self, tls: ssl.SSLContext | None = None, port: int = 0
+    ) -> AsyncIterator["Receiver"]:
         """Receive beside the block."""
-        tcp = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        tcp = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
         self.port = tcp.extra(anyio.abc.SocketAttribute.local_port)
         listener: Listener[ByteStream] = tcp
         if tls is not None:

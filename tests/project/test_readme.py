@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import anyio
+import asyncpg
 import msgspec
 import pytest
 import typer
@@ -35,9 +36,12 @@ from chronos_runtime.cli import cli
 from chronos_runtime.config import DatabaseConfig, ExporterConfig
 from chronos_runtime.errors import TargetRefused
 from chronos_runtime.processors.egress import Egress
+from chronos_runtime.processors.email import Email
 from chronos_runtime.processors.signing import load_signers
+from chronos_runtime.processors.sms_http import HttpSmsProvider
 from chronos_runtime.processors.supervise import failure_of
 from chronos_runtime.processors.targets import Target
+from chronos_runtime.store.migrations import Connection
 from chronos_runtime.supervision import word_of
 from tests.eventually import eventually
 
@@ -116,6 +120,35 @@ async def test_the_examples_of_schedules_run(dsn: str) -> None:
     assert app.schedules["report"].kind == "report"
 
 
+class Transfer(msgspec.Struct):
+    source: int
+    target: int
+    cents: int
+
+
+async def test_the_example_of_a_transaction_moves_the_money_once(
+    dsn: str, connection: Connection
+) -> None:
+    app = Chronos()
+    [block] = blocks("Exactly once inside Postgres", "python")
+    exec(compile(block, "README.md", "exec"), {"app": app, "Job": Job, "Transfer": Transfer})
+    await connection.execute("create table account (id integer, cents integer)")
+    await connection.execute("insert into account values (1, 100), (2, 0)")
+    config = Config.of({"database": {"dsn": dsn}, "exporter": {"enabled": False}})
+    stop = anyio.Event()
+    async with Client.connect(dsn, app) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(Runtime(app, config).run, stop)
+        enqueued = await client.enqueue("transfer", Transfer(1, 2, 30))
+
+        async def result() -> object:
+            return (await client.get(enqueued.id)).result
+
+        assert await eventually(result) == {"moved": 30}
+        stop.set()
+    rows = await connection.fetch("select cents from account order by id")
+    assert [row["cents"] for row in rows] == [70, 30]
+
+
 async def test_the_example_of_alarms_runs(dsn: str) -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     async with Client.connect(dsn) as client:
@@ -185,6 +218,21 @@ def test_the_settings_of_the_alarms_let_in_what_they_name() -> None:
         egress.check(Target.of("https://10.2.2.3/"))
 
 
+async def test_the_example_of_messages_runs(dsn: str) -> None:
+    [block] = blocks("E-mails and text messages", "python")
+    async with Client.connect(dsn) as client:
+        await run_block(block, client=client)
+        kinds = {job.kind for job in (await client.list()).jobs}
+    assert kinds == {"chronos.email", "chronos.sms"}
+
+
+def test_the_settings_of_messages_are_settings() -> None:
+    [toml] = blocks("E-mails and text messages", "toml")
+    config = Config.of(tomllib.loads(toml))
+    Email(config.email, environ={"SMTP_PASSWORD": "x"})
+    HttpSmsProvider(config.sms, environ={"TWILIO_TOKEN": "x"})
+
+
 COMMANDS = sorted(set(re.findall(r"^\$ chronos-runtime (.*?)(?:  +#.*)?$", README, re.MULTILINE)))
 
 
@@ -207,3 +255,24 @@ def test_a_make_target_exists(target: str) -> None:
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
 def test_a_link_leads_somewhere(link: str) -> None:
     assert (ROOT / link).exists()
+
+
+async def test_the_function_in_sql_is_called_as_printed(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    [sql] = re.findall(r"```sql\n(.*?)```", README, re.DOTALL)
+    [payload] = re.findall(r"enqueue chronos.db_function '(.*?)'", README)
+    await connection.execute("create schema shop; create table shop.charges (order_id bigint)")
+    await connection.execute(sql)
+    config = Config(database=DatabaseConfig(dsn=dsn), exporter=ExporterConfig(port=0))
+    stop = anyio.Event()
+    async with Client.connect(dsn) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(Runtime(Chronos(), config).run, stop)
+        job = await client.enqueue("chronos.db_function", msgspec.json.decode(payload))
+
+        async def result() -> object:
+            return (await client.get(job.id)).result
+
+        assert await eventually(result) == {"charged": True}
+        stop.set()
+    assert await connection.fetchval("select order_id from shop.charges") == 7

@@ -66,6 +66,7 @@ class Claimer:
         lease_s: float,
         inbox: Mailbox[Job],
         nudge: Nudge,
+        scheduled: Nudge,
         hears: Callable[[], bool],
     ) -> None:
         self._config = config
@@ -81,6 +82,7 @@ class Claimer:
         self._lease_s = lease_s
         self._inbox = inbox
         self._nudge = nudge
+        self._scheduled = scheduled
         self._hears = hears
         self._frontiers = {topic: [0] * PRIORITIES for topic in topics}
         self._looks_behind = True
@@ -174,14 +176,15 @@ class Claimer:
     async def _give_back(self, jobs: Sequence[Job], taken: Sequence[Job]) -> None:
         """Return what the registry refused, attempt and all: its old attempt still runs here.
 
-        Not at once, or the very next claim would take it again.
+        Not at once, or the very next claim would take it again. An attempt that gave its job back
+        in its own transaction has hardly anything left to do: the scheduler is told.
         """
         kept = {job.id for job in taken}
         delay_s = self._config.poll_s
-        # Nobody nudges the scheduler: that may take its interval, and the old attempt its time.
         await self._store.return_jobs(
             [Return(job, "release", delay_s=delay_s) for job in jobs if job.id not in kept]
         )
+        self._scheduled()
 
     def _room(self) -> int:
         """How many jobs to claim now; 0 while enough are queued."""

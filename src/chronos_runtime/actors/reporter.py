@@ -223,8 +223,11 @@ class Reporter:
         if not written:
             return outcomes
         self._settle(written, [_end(one) for one in written])
-        self._returned()
-        self._scheduled()
+        returns = [one for one in written if type(one) is Return]
+        if any(not one.delay_s for one in returns):
+            self._returned()
+        if any(one.delay_s for one in returns) or any(one.job.schedule_id for one in written):
+            self._scheduled()
         return [one for one in outcomes if not one.is_written]
 
     def _settle(self, outcomes: Sequence[Outcome], ends: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from chronos_runtime.cli.child import child
 from chronos_runtime.cli.demo import demo
 from chronos_runtime.cli.enqueue import enqueue
 from chronos_runtime.cli.execute import exit_with
+from chronos_runtime.cli.functions import functions
 from chronos_runtime.cli.jobs import jobs
 from chronos_runtime.cli.migrate import migrate
 from chronos_runtime.cli.orders import COMMAND
@@ -35,6 +36,7 @@ cli.add_typer(jobs, name="jobs")
 cli.add_typer(topics, name="topics")
 cli.add_typer(schedules, name="schedules")
 cli.add_typer(alarms, name="alarms")
+cli.add_typer(functions, name="functions")
 cli.command()(config)
 cli.command()(demo)
 

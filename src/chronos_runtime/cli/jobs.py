@@ -3,6 +3,7 @@
 from typing import Annotated, get_args
 from uuid import UUID
 
+import msgspec
 import typer
 
 from chronos_runtime.cli.database import open_client, open_store
@@ -10,6 +11,7 @@ from chronos_runtime.cli.decide import DISCARD, RETRY, DeadJobs, decide
 from chronos_runtime.cli.execute import execute
 from chronos_runtime.cli.job_text import print_job, print_jobs
 from chronos_runtime.cli.lineage_text import print_lineage
+from chronos_runtime.cli.masks import masked_job
 from chronos_runtime.cli.options import ConfigFile, Dsn, Json
 from chronos_runtime.cli.output import print_json, print_line, say
 from chronos_runtime.client import PAGE_MAX, Client
@@ -61,7 +63,8 @@ def list_jobs(
                 states=_checked(states), topic=topic, kind=kind, before=before, limit=limit
             )
         if json:
-            print_json(page)
+            jobs = [masked_job(job) for job in page.jobs]
+            print_json(msgspec.structs.replace(page, jobs=jobs))
             return
         print_jobs(page.jobs)
         if page.next:
@@ -79,11 +82,11 @@ def _checked(states: list[str] | None) -> list[State] | None:
 
 @jobs.command("show")
 def show_job(*, id: Id, dsn: Dsn = None, config: ConfigFile = None, json: Json = False) -> None:
-    """Show one job: its state, payload, result and errors."""
+    """Show one job: its state, payload, result and errors; of a message not what it says."""
 
     async def command() -> None:
         async with open_client(dsn, config) as client:
-            job = await client.get(id)
+            job = masked_job(await client.get(id))
         if json:
             print_json(job)
         else:
@@ -101,7 +104,8 @@ def show_lineage(*, id: Id, dsn: Dsn = None, config: ConfigFile = None, json: Js
             attempts = await Client(store).lineage(id)
             facts = await store.get_jobs([fact_id(one.id, one.attempt) for one in attempts])
         if json:
-            print_json({"attempts": attempts, "facts": list(facts.values())})
+            shown = [masked_job(one) for one in attempts]
+            print_json({"attempts": shown, "facts": list(facts.values())})
         else:
             print_lineage(attempts, facts)
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from chronos_runtime.cli.arguments import span_text
 from chronos_runtime.cli.facts import clock, print_document, print_facts
+from chronos_runtime.cli.masks import is_masked, masked
 from chronos_runtime.cli.output import (
     Cell,
     Column,
@@ -71,8 +72,14 @@ def next_of(page: Sequence[Schedule], limit: int) -> str | None:
 
 def as_document(schedule: Schedule) -> Mapping[str, Any]:
     """Every field, also where it keeps its default; the payload as the JSON it is."""
+    return msgspec.structs.asdict(schedule) | {"payload": _payload(schedule)}
+
+
+def _payload(schedule: Schedule) -> object:
     payload = msgspec.Raw(schedule.payload.encode())
-    return msgspec.structs.asdict(schedule) | {"payload": payload}
+    if not is_masked(schedule.kind):
+        return payload
+    return masked(schedule.kind, msgspec.json.decode(payload))
 
 
 def as_fire_document(fire: FireRecord) -> Mapping[str, Any]:
@@ -133,7 +140,7 @@ def status_text(schedule: Schedule) -> Text:
 def print_schedule(schedule: Schedule) -> None:
     """One, with everything that is known about it."""
     print_facts([*_rules(schedule), *_standing(schedule)])
-    print_document("payload", msgspec.Raw(schedule.payload.encode()))
+    print_document("payload", _payload(schedule))
 
 
 def _rules(schedule: Schedule) -> Iterator[tuple[str, Cell]]:

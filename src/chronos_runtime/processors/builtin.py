@@ -10,9 +10,13 @@ from chronos_runtime.config import Config
 from chronos_runtime.handlers import Handler
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.processors.db_function import DbFunction
+from chronos_runtime.processors.email import Email
 from chronos_runtime.processors.function_payload import function_rules
 from chronos_runtime.processors.functions import Functions, FunctionStore
+from chronos_runtime.processors.message_rules import email_rules, sms_rules
 from chronos_runtime.processors.rules import running
+from chronos_runtime.processors.sms import Sms
+from chronos_runtime.processors.sms_http import HttpSmsProvider
 from chronos_runtime.processors.supervise import Records, Supervise
 from chronos_runtime.processors.wake import Gone, Wake, wake_handler
 from chronos_runtime.supervision import SupervisorRule
@@ -34,6 +38,9 @@ class Builtins:
         self._functions = Functions(config.functions, store)
         self._wake = Wake(config.wake, metrics, gone=gone)
         self._db_function = DbFunction(self._functions, metrics.processors)
+        # Without settings there is no processor, and this worker claims no jobs of the kind.
+        self._email = Email(config.email) if config.email.host else None
+        self._sms = Sms(HttpSmsProvider(config.sms)) if config.sms.url else None
 
     def handlers(self) -> dict[str, Handler]:
         """What runs the kinds of our own."""
@@ -41,7 +48,14 @@ class Builtins:
             wake_handler(self._wake),
             function_rules(self._db_function.__call__),
         )
-        return {handler.kind: handler for handler in ours}
+        messages = []
+        if self._email is not None:
+            messages.append(email_rules(self._email))
+        if self._sms is not None:
+            messages.append(sms_rules(self._sms))
+        return {handler.kind: handler for handler in ours} | self.running(
+            {rules.kind: rules for rules in messages}
+        )
 
     def running(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """The handlers of an app, its processors among them made to run."""
@@ -70,4 +84,6 @@ class Builtins:
 
     async def aclose(self) -> None:
         """Close the connections; what comes later opens new ones."""
-        await self._wake.aclose()
+        for processor in (self._wake, self._email, self._sms):
+            if processor is not None:
+                await processor.aclose()

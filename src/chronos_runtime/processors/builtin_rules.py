@@ -6,11 +6,16 @@ What runs them stands in `builtin.py`; a client needs none of that.
 from collections.abc import Callable
 
 from chronos_runtime.handlers import Handler
+from chronos_runtime.processors.email_message import EMAIL_KIND
 from chronos_runtime.processors.function_payload import FUNCTION_KIND, function_rules
+from chronos_runtime.processors.message_rules import email_rules, sms_rules
+from chronos_runtime.processors.sms_message import SMS_KIND
 from chronos_runtime.processors.wake_payload import WAKE_KIND, wake_rules
 
 _RULES: dict[str, Callable[[], Handler]] = {
+    EMAIL_KIND: email_rules,
     FUNCTION_KIND: function_rules,
+    SMS_KIND: sms_rules,
     WAKE_KIND: wake_rules,
 }
 

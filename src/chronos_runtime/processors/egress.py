@@ -47,8 +47,14 @@ list it in wake.allow if it may be reached
     """
 
     def __init__(
-        self, *, ports: Sequence[int], allow: Sequence[str], resolve: Resolve = resolve_name
+        self,
+        *,
+        ports: Sequence[int],
+        allow: Sequence[str],
+        section: str = "wake",
+        resolve: Resolve = resolve_name,
     ) -> None:
+        self._section = section  # Of the config, for errors to name.
         self._ports = {*ports, DEFAULT_PORTS["https"]}
         self._resolve = resolve
         self._hosts: set[tuple[str, int | None]] = set()
@@ -64,7 +70,7 @@ list it in wake.allow if it may be reached
                 self._hosts.add(_host_and_port(entry))
         except ValueError as error:  # Also an InputError.
             raise ConfigError(
-                f"wake.allow: {entry!r} is neither host, host:port nor network ({error})"
+                f"{self._section}.allow: {entry!r} is neither host, host:port nor network ({error})"
             ) from error
 
     def check(self, target: Target) -> None:
@@ -76,11 +82,13 @@ list it in wake.allow if it may be reached
             self._check_address(address, is_named=is_named)
         elif not is_named and ("." not in target.host or target.host.endswith(_LOCAL_NAMES)):
             raise TargetRefused(
-                f"{target.host} is a local name; list it in wake.allow if it may be reached"
+                f"{target.host} is a local name; list it in {self._section}.allow if it may be"
+                " reached"
             )
         if target.scheme == "http" and not is_allowed:
             raise TargetRefused(
-                f"{target.host} may be reached by https only; http is for what wake.allow lists"
+                f"{target.host} may be reached by https only; http is for what"
+                f" {self._section}.allow lists"
             )
         self._check_port(target.host, target.port, is_allowed=is_allowed)
 
@@ -109,7 +117,8 @@ list it in wake.allow if it may be reached
     def _check_address(self, address: Address, *, is_named: bool) -> None:
         if not (is_named or is_public(address) or self._is_in_networks(address)):
             raise TargetRefused(
-                f"{address} is not a public address; list it in wake.allow if it may be reached"
+                f"{address} is not a public address; list it in {self._section}.allow if it may be"
+                " reached"
             )
 
     def _check_port(self, host: str, port: int, *, is_allowed: bool) -> None:
@@ -118,8 +127,8 @@ list it in wake.allow if it may be reached
         if is_allowed and port == DEFAULT_PORTS["http"]:
             return
         raise TargetRefused(
-            f"port {port} of {host} may not be reached; add it to wake.ports,"
-            f" or {host}:{port} to wake.allow"
+            f"port {port} of {host} may not be reached; add it to {self._section}.ports,"
+            f" or {host}:{port} to {self._section}.allow"
         )
 
 

@@ -60,7 +60,7 @@ class Run(msgspec.Struct):
         told: dict[str, object] = {"task": self.task, "payload": self.payload.whole}
         if self.message is not None:
             told["message"] = self.message
-        if self.is_success or self.stage == "success_handler":
+        if (self.is_success and self.stage == "processor") or self.stage == "success_handler":
             told["answer"] = _storable(self.answer)
         if not self.is_success:
             told["error"] = self._trouble()

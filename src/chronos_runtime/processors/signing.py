@@ -11,13 +11,12 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from chronos_runtime.errors import ConfigError
+from chronos_runtime.processors.references import read_secret
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret, none of them
 KEY_MIN_BYTES, KEY_MAX_BYTES = 24, 64
-_FILE_MAX_BYTES = 1_000  # Several times the longest secret; whatever is longer is another file.
 
 
 class Signer:
@@ -62,29 +61,16 @@ def listed(references: str | list[str]) -> list[str]:
 
 
 def _key(where: str, reference: str, environ: Mapping[str, str]) -> bytes:
-    source, _, place = reference.partition(":")
-    text = _from_file(where, place) if source == "file" else environ.get(place)
-    if not text:
-        raise ConfigError(f"{where} is to be read from {reference}, which is not set or empty")
-    encoded = text.strip().removeprefix(SECRET_PREFIX)
+    text = read_secret(where, reference, environ)
+    encoded = text.removeprefix(SECRET_PREFIX)
     try:
         key = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    if not text.strip().startswith(SECRET_PREFIX) or not KEY_MIN_BYTES <= len(key) <= KEY_MAX_BYTES:
+    if not text.startswith(SECRET_PREFIX) or not KEY_MIN_BYTES <= len(key) <= KEY_MAX_BYTES:
         raise ConfigError(
             f"{where}: what {reference} holds is no secret; it must be {SECRET_PREFIX} and then"
             f" {KEY_MIN_BYTES} to {KEY_MAX_BYTES} random bytes in base64, as of"
             f' `echo "{SECRET_PREFIX}$(head -c 32 /dev/urandom | base64)"`'
         )
     return key
-
-
-def _from_file(where: str, place: str) -> str:
-    try:
-        with Path(place).open(encoding="ascii") as file:
-            return file.read(_FILE_MAX_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot read file:{place}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where}: file:{place} is not text") from None

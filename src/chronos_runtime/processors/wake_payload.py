@@ -76,10 +76,11 @@ characters than a URL's own are percent-encoded in a path and punycode (xn--…)
         if len(self.headers) > HEADERS_MAX:
             raise InputError(f"headers: more than {HEADERS_MAX}")
         for name, value in self.headers.items():
-            _check_header(name, value)
+            check_header(name, value)
 
 
-def _check_header(name: str, value: str) -> None:
+def check_header(name: str, value: str) -> None:
+    """Refuse a header that is ours, or the connection's, or none."""
     lowered = name.lower()
     if not _TOKEN.fullmatch(name):
         raise InputError(f"headers: {name!r} is no name of a header")

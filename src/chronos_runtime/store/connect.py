@@ -6,9 +6,11 @@ from asyncpg.connect_utils import SessionAttribute
 from chronos_runtime.config import DatabaseConfig
 from chronos_runtime.errors import ConfigError
 
-_SESSION = {
+_NAMED = {
     "application_name": "chronos-runtime",
     "default_transaction_isolation": "read committed",
+}
+_PLANNED = {
     # The statements' shapes leave one good plan; planning arrays of thousands anew costs more.
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
@@ -21,22 +23,31 @@ _SESSION = {
 
 async def connect(config: DatabaseConfig) -> asyncpg.Connection:
     """One connection for our own statements."""
-    # The server gives a statement up when we do, so that its locks go with it.
-    return await _open(config, _SESSION | {"statement_timeout": f"{config.statement_s * 1000:.0f}"})
+    return await _open(config, _NAMED | _planned(config))
 
 
 async def connect_for_handlers(config: DatabaseConfig) -> asyncpg.Connection:
     """One connection for what handlers send, which may be anything."""
-    names = ("application_name", "default_transaction_isolation")
     idle = {"idle_in_transaction_session_timeout": f"{config.transaction_idle_s * 1000:.0f}"}
-    return await _open(config, {name: _SESSION[name] for name in names} | idle)
+    return await _open(config, _NAMED | idle)
+
+
+def settings_of_ours(config: DatabaseConfig) -> str:
+    """What makes the rest of a handler's transaction one of ours, in one round trip."""
+    settings = {"role": "none"} | _planned(config)
+    return "; ".join(f"set local {name} = {value}" for name, value in settings.items())
+
+
+def _planned(config: DatabaseConfig) -> dict[str, str]:
+    # The server gives a statement up when we do, so that its locks go with it.
+    return _PLANNED | {"statement_timeout": f"{config.statement_s * 1000:.0f}"}
 
 
 async def _open(config: DatabaseConfig, settings: dict[str, str]) -> asyncpg.Connection:
     """One connection, to the writable server where the DSN names several."""
     if config.pgbouncer:
         # A pooler in transaction mode: no session settings, no prepared statements.
-        settings = {"application_name": _SESSION["application_name"]}
+        settings = {"application_name": _NAMED["application_name"]}
     try:
         return await asyncpg.connect(
             config.dsn,

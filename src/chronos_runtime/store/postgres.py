@@ -32,7 +32,8 @@ from chronos_runtime.store import (
     WorkerInfo,
 )
 from chronos_runtime.store.connect import connect
-from chronos_runtime.store.fenced import FencedTransaction, HandlerConnections
+from chronos_runtime.store.fenced import FencedTransaction
+from chronos_runtime.store.handler_connections import HandlerConnections
 from chronos_runtime.store.insert import insert_jobs
 from chronos_runtime.store.lane import Lane, Observe, ignore_observation
 from chronos_runtime.store.listen import listen
@@ -53,6 +54,7 @@ class PostgresStore:
 
     def __init__(self, config: DatabaseConfig, observe: Observe = ignore_observation) -> None:
         self._config = config
+        self._observe = observe
         # Claims, reports and beats each have a connection that nothing else can hold up.
         lane = functools.partial(Lane, self.connect, deadline_s=config.statement_s, observe=observe)
         self.lanes = {
@@ -135,10 +137,11 @@ class PostgresStore:
         """A handler's own transaction, ended with its job: the one thing of many round trips."""
         return FencedTransaction(
             self.handler_connections,
+            self._config,
             job,
             ending,
             verify=self.verify_claims,
-            deadline_s=self._config.statement_s,
+            observe=self._observe,
         )
 
     async def verify_claims(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:

@@ -18,7 +18,7 @@ import msgspec
 from chronos_runtime.errors import FunctionFailed, StoreError
 from chronos_runtime.function_name import FunctionName
 from chronos_runtime.store.faults import FAULTS, is_transient, translate
-from chronos_runtime.store.fenced import HandlerConnections
+from chronos_runtime.store.handler_connections import HandlerConnections
 from chronos_runtime.store.lane import Lane
 from chronos_runtime.store.sql import query
 
@@ -151,7 +151,7 @@ class PostgresFunctions:
                         if not is_over and not connection.is_closed():
                             await begun.rollback()
                 except FAULTS:
-                    connection.terminate()
+                    self._connections.terminate(connection)
                 await self._connections.release(connection)
 
 
