@@ -133,6 +133,15 @@ async def test_what_cannot_be_stored_does_not_keep_a_job_from_ending(
     assert (failed.state, failed.errors[-1]["type"]) == ("dead", "ValueError")
 
 
+async def test_the_first_outcome_waits_for_no_connection(dsn: str, app: Chronos) -> None:
+    @app.handler("work")
+    async def work(job: Job, payload: object) -> None: ...
+
+    runtime = Runtime(app, make_config(dsn))
+    async with working(runtime):
+        await eventually(lambda: runtime._store.lanes["report"].idle, DEADLINE_S)
+
+
 async def test_a_failed_attempt_comes_back_when_its_time_has_come(
     dsn: str, app: Chronos, client: Client
 ) -> None:
