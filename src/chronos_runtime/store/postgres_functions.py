@@ -105,7 +105,8 @@ class PostgresFunctions:
                 outcome="timeout",
             ) from failure
         except FAULTS as failure:
-            raise _translated(failure, function.name) from failure
+            # Not the driver's error behind it, which would stand in the job's traceback.
+            raise _translated(failure, function.name) from None
         return cast("str | None", returned)
 
     async def _enter(
