@@ -165,3 +165,26 @@ async def test_what_no_job_can_be_is_refused(
 ) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=constraint):
         await connection.execute(f"select chronos.enqueue({said})")
+
+
+async def test_few_privileges_are_enough(connection: Connection) -> None:
+    role = "enqueues_only"  # Of the server, not of the database: rolled back with the rest.
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(
+            f"""
+            create role {role};
+            grant usage on schema chronos to {role};
+            grant select, insert on chronos.jobs to {role};
+            grant select on chronos.idle_marks to {role};
+            grant usage on sequence chronos.job_seq to {role};
+            set local role {role};
+            """
+        )
+        enqueue = "select chronos.enqueue('greet', unique_key => 'ada')"
+        assert await connection.fetchval(enqueue) == await connection.fetchval(enqueue)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("delete from chronos.jobs")
+    finally:
+        await transaction.rollback()
