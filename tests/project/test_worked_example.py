@@ -5,8 +5,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -76,15 +78,37 @@ def run_example(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for the name of a socket; pytest's own are too long."""
+    with tempfile.TemporaryDirectory(prefix="chronos-") as made:
+        folder = Path(made).resolve()
+        folder.chmod(0o711)  # Root's embedded Postgres runs as another user.
+        yield folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the temporary files of a run go; what it left running ends here."""
+    with short_folder() as made:
+        yield made
+        for pid in programs_of(made):
+            psutil.Process(pid).kill()
+
+
 @pytest.fixture(scope="module")
-async def shown(
-    tmp_path_factory: pytest.TempPathFactory, anyio_backend: object
-) -> AsyncIterator[Shown]:
+def kept() -> Iterator[Path]:
+    """Where the run that all look at keeps its database."""
+    with short_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def shown(kept: Path, anyio_backend: object) -> AsyncIterator[Shown]:
     """One run for all of these tests."""
-    folder = tmp_path_factory.mktemp("example")
-    done = run_example(folder)
+    done = run_example(kept)
     assert done.returncode == 0, done.stdout + done.stderr
-    with EmbeddedPostgres(folder / "kept" / "postgres") as server:
+    with EmbeddedPostgres(kept / "kept" / "postgres") as server:
         connection = await asyncpg.connect(server.dsn)
         try:
             yield Shown(done.stdout, connection)
@@ -175,11 +199,11 @@ async def test_what_was_escalated_stands_with_the_dead_letters(shown: Shown) -> 
     assert [row["recipient"] for row in rows] == escalated
 
 
-async def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
-    process, log = start(tmp_path)
+async def test_ctrl_c_ends_it_cleanly(folder: Path) -> None:
+    process, log = start(folder)
     try:
         await eventually(lambda: "select mail.send" in log.read_text(encoding="utf-8"), QUIET_S)
-        assert len(programs_of(tmp_path)) >= 2  # Postgres has several.
+        assert len(programs_of(folder)) >= 2  # Postgres has several.
         process.send_signal(signal.SIGINT)
         assert await eventually(lambda: process.poll() is not None, QUIET_S)
     finally:
@@ -189,8 +213,8 @@ async def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     assert process.returncode == 0, text
     assert text.endswith("stopped\n")
     assert "Traceback" not in text
-    assert leftovers(tmp_path) == []
-    assert programs_of(tmp_path) == []
+    assert leftovers(folder) == []
+    assert programs_of(folder) == []
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
