@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 JOBS ?= 100000
 
-.PHONY: help setup demo test test-fast test-crash test-postgres check format bench guard numbers schema dashboards pin clean
+.PHONY: help setup demo example test test-fast test-crash test-postgres check format bench guard numbers schema dashboards pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ $(STAMP): requirements-dev.txt pyproject.toml
 
 demo: setup ## watch jobs run on an embedded Postgres
 	$(BIN)/chronos-runtime demo
+
+example: setup ## send e-mails by SQL alone, on throw-away servers
+	$(BIN)/python -m examples.email_attempts
 
 test: setup ## run every test, those that kill processes last and alone
 	$(BIN)/python -m pytest --quiet --numprocesses 2 -m 'not crash'

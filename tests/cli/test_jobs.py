@@ -166,8 +166,8 @@ def test_lineage_shows_every_attempt_and_what_was_decided(cli: Cli, use: str) ->
         lines = cli("jobs", "lineage", id).out.splitlines()
         assert lines[1].split()[:3] == ["1", first, "failed"]
         assert "new attempt" in lines[1]
-        assert "OSError: down" in lines[1]
         assert lines[2].split()[:3] == ["2", second, "ready"]
+        assert lines[3:] == ["", " 1  OSError: down"]
     shown = cli("jobs", "lineage", first, "--json").json
     assert [one["id"] for one in shown["attempts"]] == [first, second]
     assert [one["id"] for one in shown["facts"]] == [fact]

@@ -144,7 +144,7 @@ def test_only_the_store_speaks_to_the_driver() -> None:
 
 
 def test_nothing_is_left_for_later() -> None:
-    for folder in ("src", "tests", "schema", "benchmarks", "grafana"):
+    for folder in ("src", "tests", "schema", "benchmarks", "examples", "grafana"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in TEXT_SUFFIXES:
                 found = LEFTOVERS.search(path.read_text(encoding="utf-8"))

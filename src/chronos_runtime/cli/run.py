@@ -35,7 +35,7 @@ def run(
         str | None,
         typer.Argument(
             metavar="MODULE:APP",
-            help="Where the Chronos app is, for example shop.jobs:app.",
+            help=f"Where the Chronos app is, for example shop.jobs:app; {BUILT_IN_ONLY} for none.",
             show_default=False,
         ),
     ] = None,
