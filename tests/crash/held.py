@@ -24,11 +24,9 @@ _log = logging.getLogger(__name__)
 
 def hold_messages(step: str, gate: str) -> None:
     """Let every message of this process wait at a gate, before or after a step."""
-    if step == AFTER_COMMIT:
-        Dispatcher.__call__ = _held(Dispatcher.__call__, step, gate)  # type: ignore[method-assign]
-        return
-    for processor in (Email, Sms):
-        processor.__call__ = _held(processor.__call__, step, gate)  # type: ignore[attr-defined]
+    callers: tuple[Any, ...] = (Dispatcher,) if step == AFTER_COMMIT else (Email, Sms)
+    for caller in callers:
+        caller.__call__ = _held(caller.__call__, step, gate)
 
 
 def _held(call: Call, step: str, gate: str) -> Call:
