@@ -2,7 +2,7 @@
 
 from grafana.panels import COUNT, HERE, RATE, Json, events, graph, query, rate
 
-SUPERVISED = "chronos_supervised_total"
+SUPERVISED = "chronos_supervision_decisions_total"
 UNSERVED = "chronos_surveyor_unserved_jobs"
 
 

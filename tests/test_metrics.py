@@ -13,11 +13,11 @@ from chronos_runtime.actor_metrics import ActorMetrics
 from chronos_runtime.metrics import ACTORS, Metrics
 from chronos_runtime.version import VERSION
 
-OWNERS = (*ACTORS, "store", "wake", "build")
+OWNERS = (*ACTORS, "store", "wake", "processor", "supervision", "build")
 # A name ends with what is counted or with a unit. Counters get `_total` on top when scraped.
 ENDS = re.compile(
     r"_(jobs|rows|seconds|ratio|state|connections|errors|restarts|rescans|blocks|notifications"
-    r"|partitions|deliveries|occurrences|races|schedules|absences)$"
+    r"|partitions|deliveries|runs|decisions|occurrences|races|schedules|absences)$"
 )
 # What comes from a closed set, or is bounded by the surveyor. An id is neither.
 LABELS = {

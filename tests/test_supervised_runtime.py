@@ -112,12 +112,15 @@ async def test_a_thousand_tasks_whose_provider_fails_three_in_ten(
             return await connection.fetchval("select not exists (select from chronos.jobs)")  # type: ignore[no-any-return]
 
         await eventually(is_over, 120.0)
-        counted = {
-            word: sample(
-                runtime.metrics, "chronos_supervised_total", supervisor="post office", decision=word
-            )
-            for word in ("new_attempt", "give_up", "escalate")
-        }
+    counted = {
+        word: sample(
+            runtime.metrics,
+            "chronos_supervision_decisions_total",
+            supervisor="post office",
+            decision=word,
+        )
+        for word in ("new_attempt", "give_up", "escalate")
+    }
     tasks = await connection.fetch("select * from chronos.job_history where kind = 'mail'")
     facts = await connection.fetch(
         "select * from chronos.job_history where kind = 'chronos.supervise.post office'"
@@ -274,11 +277,18 @@ async def test_a_shutdown_is_no_failure(dsn: str, app: Chronos, client: Client) 
 
 
 @pytest.mark.parametrize(
-    "nonsense", [None, "again", NewAttempt(delay_s=-1), NewAttempt(delay_s=0, payload=float("nan"))]
+    "case",
+    [
+        (None, "decided None; return NewAttempt, GiveUp or Escalate"),
+        ("again", "decided 'again'; return NewAttempt"),
+        (NewAttempt(delay_s=-1), "NewAttempt.delay_s: -1 is not a number of seconds"),
+        (NewAttempt(payload=float("nan")), "has no JSON form"),
+    ],
 )
 async def test_a_supervisor_that_makes_no_sense_is_asked_again(
-    dsn: str, app: Chronos, client: Client, connection: Connection, nonsense: Any
+    dsn: str, app: Chronos, client: Client, connection: Connection, case: tuple[Any, str]
 ) -> None:
+    nonsense, message = case
     fail_always(app)
     answers = [nonsense, GiveUp("enough")]
 
@@ -291,6 +301,7 @@ async def test_a_supervisor_that_makes_no_sense_is_asked_again(
         await retried_at_once(connection, fact_id(task.id, 1))
         fact = await decided(client, task)
     assert (fact.attempt, len(fact.errors)) == (2, 1)
+    assert message in str(fact.errors[0]["message"])
     assert len(await client.lineage(task.id)) == 1, "nothing was done by halves"
 
 
@@ -366,13 +377,21 @@ async def test_a_process_leaves_facts_to_one_that_knows_the_supervisor(
         assert (await decided(client, task)).state == "succeeded"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "delete from chronos.job_history where id = $1",
+        "update chronos.job_history set state = 'dead' where id = $1",
+    ],
+    ids=["gone", "dead"],
+)
 async def test_a_fact_whose_task_is_not_failed_any_more_is_let_go(
-    dsn: str, app: Chronos, client: Client, connection: Connection
+    dsn: str, app: Chronos, client: Client, connection: Connection, change: str
 ) -> None:
     fail_always(app)
     async with working(Runtime(app, make_config(dsn))):
         task = await ended(client, (await client.enqueue("mail")).id)
-    await connection.execute("delete from chronos.job_history where id = $1", task.id)
+    await connection.execute(change, task.id)
 
     @app.supervisor("mail")
     async def decide(failure: Failure) -> GiveUp:

@@ -181,6 +181,8 @@ class Config(Section, frozen=True, kw_only=True):
 
     topics: list[str] = []
     """The topics this process serves; empty: those of its handlers."""
+    supervisors: dict[str, str] = {}
+    """By name, the SQL functions (schema.function) that decide about failed supervised tasks."""
     database: DatabaseConfig = DatabaseConfig()
     claimer: ClaimerConfig = ClaimerConfig()
     executor: ExecutorConfig = ExecutorConfig()
@@ -196,8 +198,6 @@ class Config(Section, frozen=True, kw_only=True):
     email: EmailConfig = EmailConfig()
     sms: SmsConfig = SmsConfig()
     functions: FunctionsConfig = FunctionsConfig()
-    supervisors: dict[str, str] = {}
-    """By name, the SQL functions (schema.function) that decide about failed supervised tasks."""
     supervisor: SupervisorConfig = SupervisorConfig()
 
     @classmethod

@@ -48,7 +48,7 @@ class ProcessorMetrics:
             registry=registry,
         )
         self.supervised = Counter(
-            "chronos_supervised",
+            "chronos_supervision_decisions",
             "Failed attempts of supervised tasks, by what their supervisor decided",
             ["supervisor", "decision"],
             registry=registry,

@@ -20,7 +20,18 @@ import pytest
 import typer
 from standardwebhooks import WebhookVerificationError
 
-from chronos_runtime import Chronos, Client, Config, Job, Runtime
+from chronos_runtime import (
+    Chronos,
+    Client,
+    Config,
+    Escalate,
+    Failure,
+    GiveUp,
+    Job,
+    JobRecord,
+    NewAttempt,
+    Runtime,
+)
 from chronos_runtime.cli import cli
 from chronos_runtime.config import DatabaseConfig, ExporterConfig
 from chronos_runtime.errors import TargetRefused
@@ -28,8 +39,10 @@ from chronos_runtime.processors.egress import Egress
 from chronos_runtime.processors.email import Email
 from chronos_runtime.processors.signing import load_signers
 from chronos_runtime.processors.sms_http import HttpSmsProvider
+from chronos_runtime.processors.supervise import failure_of
 from chronos_runtime.processors.targets import Target
 from chronos_runtime.store.migrations import Connection
+from chronos_runtime.supervision import word_of
 from tests.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -142,6 +155,34 @@ async def test_the_example_of_alarms_runs(dsn: str) -> None:
         await run_block(blocks("Alarms", "python")[0], client=client, tomorrow_at_nine=tomorrow)
         [alarm] = await client.alarms.list()
     assert (alarm.name, alarm.status) == ("order 7", "cancelled")
+
+
+async def test_the_example_of_supervisors_decides(dsn: str) -> None:
+    app = Chronos()
+    [block] = blocks("Supervise", "python")
+    names = {"Job": Job, "Invoice": object, "Failure": Failure}
+    names |= {"NewAttempt": NewAttempt, "GiveUp": GiveUp, "Escalate": Escalate}
+    async with Client.connect(dsn, app) as client:
+        [line] = await client.enqueue_many([Client.connect(dsn).job("invoice")])
+        await run_block(block, app=app, client=client, id=line.id, **names)
+        job = client.job("invoice")
+    assert job.supervisor == "billing"
+    record = JobRecord(
+        **dict.fromkeys(JobRecord.__struct_fields__),  # type: ignore[arg-type]
+    )
+    decide = app.supervisors["billing"].function
+    for attempt, message, word in (
+        (1, "550 no such mailbox", "give_up"),
+        (2, "timeout", "new_attempt"),
+        (3, "timeout", "escalate"),
+    ):
+        failed = msgspec.structs.replace(
+            record,
+            errors=[{"message": message}],
+            lineage_no=attempt,
+            finished_at=datetime.now(UTC),
+        )
+        assert word_of(await decide(failure_of(failed))) == word
 
 
 def test_the_receiver_of_the_example_takes_what_we_sign_and_nothing_else() -> None:

@@ -86,12 +86,13 @@ class Session:
             [5] * count,
             [None] * count,
             keys,
+            None,
         )
         return {row["id"] for row in rows}
 
     async def enqueue_one(self, id: UUID, key: str) -> set[UUID]:
         rows = await self.fetch(
-            "enqueue_job", id, "default", "greet", 5, "{}", None, None, 5, None, key
+            "enqueue_job", id, "default", "greet", 5, "{}", None, None, 5, None, key, None
         )
         return {row["id"] for row in rows}
 
