@@ -36,6 +36,8 @@ class Mails(MailServer):
         self.holds_when = ""
         self.held = 0
         self.is_busy = False
+        self.pace_s = 0.0
+        """How long the reply takes to a mail that was taken."""
         self.refusals: Counter[str] = Counter()
 
     async def handle_RCPT(  # noqa: N802
@@ -53,6 +55,7 @@ class Mails(MailServer):
         await self._hold(HANDED_OVER)
         reply = await super().handle_DATA(server, session, envelope)
         await self._hold(ACCEPTED)
+        await asyncio.sleep(self.pace_s)
         return reply
 
     async def _hold(self, when: str) -> None:
@@ -69,6 +72,7 @@ class Texts(Receiver):
         self.holds_when = ""
         self.held = 0
         self.is_busy = False
+        self.pace_s = 0.0
         self.accepted: list[tuple[str, str]] = []
         """Number and idempotency key."""
         self.refusals: Counter[str] = Counter()
@@ -83,7 +87,11 @@ class Texts(Receiver):
             self.refusals[number] += 1
             return answer(422)
         self.accepted.append((number, got.headers["idempotency-key"]))
-        return self._hang if self.holds_when == ACCEPTED else answer(201)
+        return self._hang if self.holds_when == ACCEPTED else self._take
+
+    async def _take(self, stream: ByteStream) -> None:
+        await anyio.sleep(self.pace_s)
+        await stream.send(answer(201))
 
     async def _hang(self, stream: ByteStream) -> None:
         self.held += 1
@@ -128,7 +136,9 @@ class PostOffice:
     async def open(self) -> None:
         await self.checker.queue.execute(POST)
 
-    async def order(self, *, with_refused: bool = True, **more: object) -> None:
+    async def order(
+        self, *, with_refused: bool = True, max_attempts: int = 100, **more: object
+    ) -> None:
         """A task of each sort: both kinds, both modes, and such as the provider refuses."""
         refused = (False, True) if with_refused else (False,)
         for kind, is_supervised, is_refused in itertools.product(KINDS, (False, True), refused):
@@ -137,8 +147,12 @@ class PostOffice:
                 customer = f"{'refused' if is_refused else 'ada'}-{number}@example.org"
             else:
                 customer = f"{'+499' if is_refused else '+491'}{number}"
-            options = SUPERVISED if is_supervised else {}
-            job = await self.client.enqueue(kind, task_payload(kind, customer, **more), **options)
+            job = await self.client.enqueue(
+                kind,
+                task_payload(kind, customer, **more),
+                max_attempts=max_attempts,
+                **(SUPERVISED if is_supervised else {}),
+            )
             self.orders.append(Order(job.id, kind, customer, is_supervised, is_refused))
 
     def start(
@@ -211,8 +225,12 @@ class PostOffice:
                 sends[customer] = ["refused"] * count
         return sends
 
-    async def judge(self, *, sends: int, runs: int) -> None:
-        """Hold everything that was ordered to what must be there once all is drained."""
+    async def judge(self, *, sends: int, runs: int, is_sure: bool = True) -> Counter[int]:
+        """Hold everything that was ordered to what must be there once all is drained.
+
+        Unless it is sure, `sends` and `runs` are the most there may be. How many messages were
+        sent how often.
+        """
         await self.checker.wait_drained()
         facts = await self.facts()
         rows = await self.checker.queue.fetch(
@@ -220,16 +238,19 @@ class PostOffice:
         )
         assert Counter(row["id"] for row in rows) == Counter(order.id for order in self.orders)
         history: dict[UUID, Any] = {row["id"]: row for row in rows}
-        sent = self.sends()
+        sent, counted = self.sends(), Counter[int]()
         for order in self.orders:
-            row = history[order.id]
-            assert (row["state"], row["attempt"]) == (order.end, runs), order
-            what = ("failed", "rejected") if order.is_refused else ("sent", "succeeded")
-            attempt = 1 if order.is_supervised else runs
-            assert facts.of(order.id) == [(attempt, *what)], order
-            keys = sent[order.customer]
-            assert (len(keys), len(set(keys))) == (sends, 1), order
+            row, keys = history[order.id], sent[order.customer]
+            assert row["state"] == order.end, order
+            assert row["attempt"] == runs or (not is_sure and 1 <= row["attempt"] <= runs), order
+            assert len(keys) == sends or (not is_sure and 1 <= len(keys) <= row["attempt"]), order
+            assert len(set(keys)) == 1, "a second send has the key of the first"
             assert order.is_refused or str(order.id) in keys[0]
+            what = ("failed", "rejected") if order.is_refused else ("sent", "succeeded")
+            attempt = 1 if order.is_supervised else row["attempt"]
+            assert facts.of(order.id) == [(attempt, *what)], order
             told = ["give_up"] if order.is_supervised and order.is_refused else []
             assert facts.decided.get(order.id, []) == told, order
+            counted[len(keys)] += 1
         assert facts.total == len(self.orders), "a fact of nobody"
+        return counted

@@ -4,6 +4,7 @@ A message is sent twice only where the death lies between the provider's yes and
 then both have one Message-ID, or one idempotency key.
 """
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,7 @@ from tests.crash.post_office import (
     PostOffice,
     Texts,
 )
+from tests.crash.say import Say
 from tests.eventually import eventually
 from tests.processors.post import IN_BEFORE, IN_COMMIT, IN_RECORD
 
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.crash
 
 SHORT = {"lease_s": LEASE_S, "interval_s": LEASE_S / 3}
 STALE = "stale outcome rejected: the claim was lost"
+KILLS = 5
+SORTS_A_KILL = 10  # Times eight messages.
 NOT_YET = "not recorded yet, trying again: "
 
 
@@ -191,6 +195,55 @@ async def test_killed_while_it_records_a_failure_that_passes_a_task_leaves_one_f
     assert sum(map(len, facts.decided.values())) == 2
 
 
+async def test_killed_after_its_last_send_a_task_ends_and_only_a_supervisor_is_told(
+    office: PostOffice, gate: Gate
+) -> None:
+    """No hook can say what nobody knows: the queue's own record is all there is."""
+    await office.order(with_refused=False, max_attempts=1)
+    victim = office.start(lease=SHORT, hold=AFTER_SEND, gate=gate.payload["gate"])
+    await office.all_are_at_the_gate(victim)
+    victim.kill()
+    office.start(hold=BEFORE_SEND, gate=gate.payload["gate"])  # New attempts wait there.
+
+    async def all_have_ended() -> bool:
+        await anyio.sleep(LOOK_S)
+        return len((await office.facts()).decided) == 2 and await office.checker.live() == 2
+
+    await eventually(all_have_ended, DEADLINE_S)
+    facts = await office.facts()
+    for order in office.orders:
+        first, *later = await office.client.lineage(order.id)
+        assert first.state == ("failed" if order.is_supervised else "dead")
+        assert [error["type"] for error in first.errors] == ["LeaseExpired"]
+        assert len(later) == order.is_supervised
+        assert facts.decided.get(order.id, []) == ["new_attempt"] * order.is_supervised
+        assert len(office.sends()[order.customer]) == 1
+    assert facts.total == 0
+
+
+async def test_messages_are_recorded_once_while_workers_die_all_the_time(
+    office: PostOffice, say: Say
+) -> None:
+    office.mails.pace_s = office.texts.pace_s = 0.05  # So that a kill meets some under way.
+    for _ in range(2):
+        await office.start(lease=SHORT).is_up()
+    for _ in range(KILLS):
+        recorded = (await office.facts()).total
+        for _ in range(SORTS_A_KILL):
+            await office.order()
+        await eventually(functools.partial(has_recorded, office, recorded + 20), DEADLINE_S)
+        office.fleet.alive[0].kill()
+        office.start(lease=SHORT)
+    counted = await office.judge(sends=KILLS + 1, runs=KILLS + 1, is_sure=False)
+    say(f"{len(office.orders)} messages, {KILLS} kills; by how often they were sent: {counted}")
+    assert counted[1] < len(office.orders), "the kills hit something"
+
+
+async def has_recorded(office: PostOffice, count: int) -> bool:
+    await anyio.sleep(LOOK_S)
+    return (await office.facts()).total >= count
+
+
 async def test_frozen_after_its_send_a_worker_records_nothing_when_it_thaws(
     office: PostOffice, gate: Gate
 ) -> None:
@@ -219,6 +272,20 @@ async def test_postgres_restarted_between_send_and_recording_costs_no_second_sen
     gate.open()
     await anyio.to_thread.run_sync(server.start)
     await crash_office.judge(sends=1, runs=1)
+    assert worker.is_alive
+
+
+async def test_postgres_away_for_longer_than_a_lease_after_the_send_leaves_one_fact(
+    server: EmbeddedPostgres, crash_office: PostOffice, gate: Gate, say: Say
+) -> None:
+    await crash_office.order()
+    worker = crash_office.start(lease=SHORT, hold=AFTER_SEND, gate=gate.payload["gate"])
+    await crash_office.all_are_at_the_gate(worker)
+    await anyio.to_thread.run_sync(server.stop, "immediate")
+    gate.open()
+    await anyio.sleep(2 * LEASE_S)  # The outage itself: nothing is waited for.
+    await anyio.to_thread.run_sync(server.start)
+    say(f"by how often they were sent: {await crash_office.judge(sends=2, runs=2, is_sure=False)}")
     assert worker.is_alive
 
 
