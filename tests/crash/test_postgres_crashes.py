@@ -1,10 +1,8 @@
 """Postgres crashes, or stays away for longer than a lease: workers live on and lose nothing."""
 
 import random
-import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -13,14 +11,12 @@ import pytest
 
 from chronos_runtime.client import Client
 from chronos_runtime.embedded import EmbeddedPostgres
-from chronos_runtime.store.migrations import migrate
 from tests.crash.bank import Bank
-from tests.crash.checker import DEADLINE_S, LOOK_S, Checker, open_checker
+from tests.crash.checker import DEADLINE_S, LOOK_S, Checker
 from tests.crash.fleet import LEASE_S, Fleet, Gate
 from tests.crash.producer import Stream, enqueue
 from tests.crash.say import Say
 from tests.eventually import eventually
-from tests.postgres import make_folder, make_server, wanted_version
 
 pytestmark = pytest.mark.crash
 
@@ -28,47 +24,6 @@ WORKERS = 2
 BATCH = 10
 HELD = 20
 JOBS_BETWEEN_FAULTS = 300
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[EmbeddedPostgres]:
-    """A server of one's own to crash, as durable as production's, with the schema in it."""
-    folder = make_folder()
-    bin_path = make_server(folder).bin_path
-    server = EmbeddedPostgres(folder, version=wanted_version(), bin_path=bin_path)
-    await anyio.to_thread.run_sync(server.start)
-    try:
-        connection = await asyncpg.connect(server.dsn)
-        await migrate(connection)
-        await connection.close()
-        yield server
-    finally:
-        await anyio.to_thread.run_sync(server.stop)
-        shutil.rmtree(folder)
-
-
-@pytest.fixture
-async def crash_client(server: EmbeddedPostgres) -> AsyncIterator[Client]:
-    async with Client.connect(server.dsn) as client:
-        yield client
-
-
-@pytest.fixture
-async def crash_checker(server: EmbeddedPostgres, dsn: str) -> AsyncIterator[Checker]:
-    """Evidence stands on the server that stays."""
-    async with open_checker(server.dsn, dsn) as checker:
-        yield checker
-
-
-@pytest.fixture
-def crash_fleet(
-    server: EmbeddedPostgres, dsn: str, crash_checker: Checker, tmp_path: Path
-) -> Iterator[Fleet]:
-    fleet = Fleet(server.dsn, dsn, tmp_path)
-    try:
-        yield fleet
-    finally:
-        fleet.end()
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from chronos_runtime.runtime import Runtime
 from tests.crash.bank import register_bank
 from tests.crash.errands import register_errands
 from tests.crash.evidence import Evidence, wait_at
+from tests.crash.held import GATE, HOLD, hold_messages
 
 EVIDENCE_CONNECTIONS = 4
 SNOOZES = 2
@@ -167,4 +168,6 @@ if __name__ == "__main__":
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     dsn, evidence_dsn, overlay = sys.argv[1:]
+    if step := os.environ.get(HOLD):
+        hold_messages(step, os.environ[GATE])
     anyio.run(main, dsn, evidence_dsn, overlay, backend_options={"use_uvloop": True})

@@ -48,6 +48,9 @@ class Receiver:
         """What TLS clients asked for by SNI."""
         self.port = 0
 
+    def _answer(self, got: Received) -> bytes | Speak:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
     async def _serve(self, stream: ByteStream) -> None:
         self.connections += 1
         coming = BufferedByteReceiveStream(stream)
@@ -55,7 +58,7 @@ class Receiver:
             try:
                 while True:
                     self.received.append(await _request(coming))
-                    speak = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                    speak = self._answer(self.received[-1])
                     if isinstance(speak, bytes):
                         await stream.send(speak)
                     else:
