@@ -3,7 +3,8 @@
 `before_handler` runs in a transaction of its own, then the processor, then `success_handler` or
 `error_handler` in one fenced transaction with the end of the job: the fact and the end are
 committed together, or not at all. What can happen twice is the processor's own work, where the
-process dies, or loses its claim, between the provider's answer and that commit.
+process dies, loses its claim, or meets its drain deadline in the middle of it, between the
+moment the provider takes the message and that commit.
 
 So whatever keeps that transaction from being committed and may pass is waited out right here, and
 a stop of the process waits for it, too, though not for long: to give the job back now would be to
