@@ -5,11 +5,11 @@ from typing import Annotated, cast
 import typer
 
 from chronos_runtime.alarms import MAX_FAILURES, AlarmTiming
-from chronos_runtime.cli.arguments import document, instant, span
+from chronos_runtime.cli.arguments import checked_choices, document, instant, span
 from chronos_runtime.cli.database import open_client
 from chronos_runtime.cli.execute import execute
 from chronos_runtime.cli.options import ConfigFile, Dsn, Json
-from chronos_runtime.cli.output import clean, print_json, print_line, say
+from chronos_runtime.cli.output import clean, print_json, print_line
 from chronos_runtime.cli.schedule_edit import print_change
 from chronos_runtime.cli.schedule_options import (
     At,
@@ -27,12 +27,11 @@ from chronos_runtime.cli.schedule_text import (
     after_of,
     as_document,
     as_fire_document,
-    next_of,
     print_fires,
+    print_page,
     print_schedule,
-    print_schedules,
 )
-from chronos_runtime.cli.schedules import After, Limit, Statuses, checked_statuses
+from chronos_runtime.cli.schedules import STATUSES, After, Limit, Statuses
 from chronos_runtime.errors import InputError
 
 alarms = typer.Typer(no_args_is_help=True, help="Wake URLs: set alarms, put them off.")
@@ -121,15 +120,11 @@ def list_alarms(
     async def command() -> None:
         async with open_client(dsn, config) as client:
             page = await client.alarms.list(
-                statuses=checked_statuses(statuses), after=after_of(after), limit=limit
+                statuses=checked_choices(statuses, STATUSES, "status"),
+                after=after_of(after),
+                limit=limit,
             )
-        following = next_of(page, limit)
-        if json:
-            print_json({"alarms": [as_document(one) for one in page], "next": following})
-            return
-        print_schedules(page, "no alarms")
-        if following:
-            say(f"more: --after {clean(following)!r}")
+        print_page(page, "alarms", limit=limit, is_json=json)
 
     execute(command)
 

@@ -1,7 +1,9 @@
 """What people type: spans, instants and JSON, read strictly; a mistake names the field."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -71,3 +73,20 @@ def document(text: str, field: str = "payload") -> object:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InputError(f"{field}: not JSON: {error}; quote it for the shell: '{{…}}'") from error
+
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def checked_choices(
+    given: list[str] | None, choices: Sequence[Choice], field: str
+) -> list[Choice] | None:
+    """What was given of an option that can be repeated, once all of it is among the choices.
+
+    >>> checked_choices(["b", "a"], ("a", "b", "c"), "state")
+    ['a', 'b']
+    """
+    for one in given or ():
+        if one not in choices:
+            raise InputError(f"{field}: {one!r} is not one of {', '.join(choices)}")
+    return [choice for choice in choices if choice in given] if given else None

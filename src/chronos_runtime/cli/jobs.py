@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 import typer
 
+from chronos_runtime.cli.arguments import checked_choices
 from chronos_runtime.cli.database import open_client, open_store
 from chronos_runtime.cli.decide import DISCARD, RETRY, DeadJobs, decide
 from chronos_runtime.cli.execute import execute
@@ -15,7 +16,6 @@ from chronos_runtime.cli.masks import masked_job
 from chronos_runtime.cli.options import ConfigFile, Dsn, Json
 from chronos_runtime.cli.output import print_json, print_line, say
 from chronos_runtime.client import PAGE_MAX, Client
-from chronos_runtime.errors import InputError
 from chronos_runtime.job import State
 from chronos_runtime.lineage import fact_id
 
@@ -60,7 +60,11 @@ def list_jobs(
     async def command() -> None:
         async with open_client(dsn, config) as client:
             page = await client.list(
-                states=_checked(states), topic=topic, kind=kind, before=before, limit=limit
+                states=checked_choices(states, _STATES, "state"),
+                topic=topic,
+                kind=kind,
+                before=before,
+                limit=limit,
             )
         if json:
             jobs = [masked_job(job) for job in page.jobs]
@@ -71,13 +75,6 @@ def list_jobs(
             say(f"older ones: --before {page.next}")
 
     execute(command)
-
-
-def _checked(states: list[str] | None) -> list[State] | None:
-    for state in states or ():
-        if state not in _STATES:
-            raise InputError(f"state: {state!r} is not one of {', '.join(_STATES)}")
-    return [state for state in _STATES if state in states] if states else None
 
 
 @jobs.command("show")

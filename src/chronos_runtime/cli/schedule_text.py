@@ -17,6 +17,7 @@ from chronos_runtime.cli.output import (
     ago,
     clean,
     duration,
+    print_json,
     print_table,
     say,
     state_text,
@@ -85,6 +86,17 @@ def _payload(schedule: Schedule) -> object:
 def as_fire_document(fire: FireRecord) -> Mapping[str, Any]:
     """A fire with how late it was."""
     return msgspec.structs.asdict(fire) | {"late_s": fire.late_s}
+
+
+def print_page(page: Sequence[Schedule], noun: str, *, limit: int, is_json: bool) -> None:
+    """One page of schedules or alarms, and where the next one begins."""
+    following = next_of(page, limit)
+    if is_json:
+        print_json({noun: [as_document(one) for one in page], "next": following})
+        return
+    print_schedules(page, f"no {noun}")
+    if following:
+        say(f"more: --after {clean(following)!r}")
 
 
 def print_schedules(schedules: Sequence[Schedule], nothing: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from chronos_runtime.cli.arguments import instant
+from chronos_runtime.cli.arguments import checked_choices, instant
 from chronos_runtime.cli.database import open_client
 from chronos_runtime.cli.execute import execute
 from chronos_runtime.cli.options import ConfigFile, Dsn, Json
@@ -24,11 +24,10 @@ from chronos_runtime.cli.schedule_text import (
     after_of,
     as_document,
     as_fire_document,
-    next_of,
     print_fires,
+    print_page,
     print_previews,
     print_schedule,
-    print_schedules,
 )
 from chronos_runtime.client import Client
 from chronos_runtime.definitions import change_definition
@@ -43,14 +42,14 @@ schedules = typer.Typer(no_args_is_help=True, help="Add schedules, look at them,
 schedules.command("add")(add_schedule)
 schedules.command("edit")(edit_schedule)
 
-_STATUSES: tuple[Status, ...] = get_args(Status)
+STATUSES: tuple[Status, ...] = get_args(Status)
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="The schedules' names.")]
 Statuses = Annotated[
     list[str] | None,
     typer.Option(
         "--status",
         metavar="STATUS",
-        help=f"Only in this status; can be repeated. One of {', '.join(_STATUSES)}.",
+        help=f"Only in this status; can be repeated. One of {', '.join(STATUSES)}.",
         show_default=False,
     ),
 ]
@@ -76,25 +75,13 @@ def list_schedules(
     async def command() -> None:
         async with open_client(dsn, config) as client:
             page = await client.schedules.list(
-                statuses=checked_statuses(statuses), after=after_of(after), limit=limit
+                statuses=checked_choices(statuses, STATUSES, "status"),
+                after=after_of(after),
+                limit=limit,
             )
-        following = next_of(page, limit)
-        if json:
-            print_json({"schedules": [as_document(one) for one in page], "next": following})
-            return
-        print_schedules(page, "no schedules")
-        if following:
-            say(f"more: --after {clean(following)!r}")
+        print_page(page, "schedules", limit=limit, is_json=json)
 
     execute(command)
-
-
-def checked_statuses(statuses: list[str] | None) -> list[Status] | None:
-    """The statuses, once all of them are some."""
-    for status in statuses or ():
-        if status not in _STATUSES:
-            raise InputError(f"status: {status!r} is not one of {', '.join(_STATUSES)}")
-    return [status for status in _STATUSES if status in statuses] if statuses else None
 
 
 @schedules.command("show")
