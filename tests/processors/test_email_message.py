@@ -15,11 +15,11 @@ from chronos_runtime.errors import InputError
 from chronos_runtime.logs import CONTROLS
 from chronos_runtime.processors.email_message import (
     ATTACHMENTS_MAX,
-    HEADERS_MAX,
     RECIPIENTS_MAX,
     Attachment,
     EmailMessage,
 )
+from chronos_runtime.processors.headers import HEADERS_MAX
 from chronos_runtime.processors.mailbox import Mailbox
 from chronos_runtime.processors.mime import build_envelope
 

@@ -14,10 +14,10 @@ from chronos_runtime.job import Discard, Job, Retry
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.payload import encode_payload
 from chronos_runtime.processor_config import WakeConfig
+from chronos_runtime.processors.headers import HEADERS_MAX
 from chronos_runtime.processors.verdict import OUTCOMES, judge
 from chronos_runtime.processors.wake import Wake, wake_handler
 from chronos_runtime.processors.wake_payload import (
-    HEADERS_MAX,
     WAKE_KIND,
     WakePayload,
     wake_body,
@@ -211,6 +211,7 @@ async def test_headers_of_the_payload_are_sent_and_ours_stand(
         {"X": ""},
         {"X": "a" * 1_001},
         {f"X-{number}": "a" for number in range(HEADERS_MAX + 1)},
+        {"X-Order": "7", "x-order": "8"},
     ],
     ids=lambda headers: str(headers)[:30],
 )

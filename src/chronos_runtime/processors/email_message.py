@@ -7,39 +7,42 @@ import msgspec
 
 from chronos_runtime.errors import InputError
 from chronos_runtime.logs import CONTROLS
+from chronos_runtime.processors.headers import HeaderRules
 from chronos_runtime.processors.mailbox import Mailbox
 from chronos_runtime.processors.targets import Target
 
 EMAIL_KIND = "chronos.email"
 SUBJECT_MAX_CHARS = 500
 RECIPIENTS_MAX = 1_000
-HEADERS_MAX = 20
-HEADER_MAX_CHARS = 900  # With its name below the 998 of a line: it is sent unfolded.
 ATTACHMENTS_MAX = 20
 FILE_MAX_CHARS = 500
 
-_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
-_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9.+-]{0,60}/[a-z0-9][a-z0-9.+-]{0,60}")
-# Fields of the message, ours to write, or the business of servers on the way.
-_RESERVED = {
-    "authentication-results",
-    "bcc",
-    "cc",
-    "date",
-    "delivered-to",
-    "dkim-signature",
-    "from",
-    "message-id",
-    "mime-version",
-    "received",
-    "reply-to",
-    "return-path",
-    "sender",
-    "subject",
-    "to",
-}
-_RESERVED_PREFIXES = ("arc-", "content-", "resent-", "received-")
+# Reserved: fields of the message, ours to write, or the business of servers on the way.
+_HEADERS = HeaderRules(
+    name=re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}"),
+    reserved=frozenset(
+        {
+            "authentication-results",
+            "bcc",
+            "cc",
+            "date",
+            "delivered-to",
+            "dkim-signature",
+            "from",
+            "message-id",
+            "mime-version",
+            "received",
+            "reply-to",
+            "return-path",
+            "sender",
+            "subject",
+            "to",
+        }
+    ),
+    prefixes=("arc-", "content-", "resent-", "received-"),
+    value_max_chars=900,  # With its name below the 998 of a line: it is sent unfolded.
+)
 
 Addresses = str | list[str]
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -127,12 +130,7 @@ class EmailMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise InputError(f"subject: must be one line of up to {SUBJECT_MAX_CHARS} characters")
         if self.text is None and self.html is None:
             raise InputError("text: give text, html or both")
-        if len(self.headers) > HEADERS_MAX:
-            raise InputError(f"headers: more than {HEADERS_MAX}")
-        if len({name.lower() for name in self.headers}) < len(self.headers):
-            raise InputError("headers: one stands there twice")
-        for name, value in self.headers.items():
-            _check_header(name, value)
+        _HEADERS.check(self.headers)
 
     def mailboxes(self, field: str) -> list[Mailbox]:
         """The mailboxes of one field."""
@@ -157,17 +155,4 @@ def _check_path(path: str) -> None:
     ):
         raise InputError(
             "attachments: file must be a path below email.attachments_dir, like invoices/7.pdf"
-        )
-
-
-def _check_header(name: str, value: str) -> None:
-    lowered = name.lower()
-    if not _HEADER.fullmatch(name):
-        raise InputError(f"headers: {name[:100]!r} is no name of a header")
-    if lowered in _RESERVED or lowered.startswith(_RESERVED_PREFIXES):
-        raise InputError(f"headers: {name} is not yours to set here; leave it out")
-    if len(value) > HEADER_MAX_CHARS or not _VALUE.fullmatch(value):
-        raise InputError(
-            f"headers: the value of {name} must be 1 to {HEADER_MAX_CHARS} printable ASCII"
-            " characters"
         )

@@ -31,7 +31,7 @@ from chronos_runtime.processors.template import (
     render,
 )
 from chronos_runtime.processors.trouble import said
-from chronos_runtime.processors.wake_payload import check_header
+from chronos_runtime.processors.wake_payload import HTTP_HEADERS
 from chronos_runtime.version import VERSION
 
 _REST_S = 5.0  # For the body of an answer whose status is known.
@@ -164,7 +164,7 @@ class HttpSmsProvider:
         shown = dict.fromkeys([*self._secrets, "id"], "x")
         for name, value in given.items():
             try:
-                check_header(name, render(value, shown))
+                HTTP_HEADERS.check({name: render(value, shown)})
             except InputError as error:
                 raise ConfigError(f"sms.{error}") from None
             for used in names_in(value) & set(self._secrets):

@@ -14,32 +14,35 @@ from chronos_runtime.backoff import Exponential
 from chronos_runtime.errors import DeliveryFailed, InputError
 from chronos_runtime.handlers import Handler, HandlerFunction
 from chronos_runtime.job import Job
+from chronos_runtime.processors.headers import HeaderRules
 from chronos_runtime.processors.targets import Target
 
 WAKE_KIND = "chronos.wake"
 WAKE_TOPIC = "chronos"
-HEADERS_MAX = 20
-HEADER_MAX_CHARS = 1_000
 
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-# Ours to say, or the business of each connection (RFC 9110, 7.6.1).
-_RESERVED = {
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "user-agent",
-}
-_RESERVED_PREFIXES = ("webhook-", "proxy-", "chronos-")
+# Reserved: ours to say, or the business of each connection (RFC 9110, 7.6.1).
+HTTP_HEADERS = HeaderRules(
+    name=re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"),
+    reserved=frozenset(
+        {
+            "accept-encoding",
+            "connection",
+            "content-encoding",
+            "content-length",
+            "content-type",
+            "expect",
+            "host",
+            "keep-alive",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+            "user-agent",
+        }
+    ),
+    prefixes=("webhook-", "proxy-", "chronos-"),
+    value_max_chars=1_000,
+)
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -73,24 +76,7 @@ characters than a URL's own are percent-encoded in a path and punycode (xn--…)
         Target.of(self.url)
         if self.occurrence is not None and self.occurrence.utcoffset() is None:
             raise InputError("occurrence: has no time zone")
-        if len(self.headers) > HEADERS_MAX:
-            raise InputError(f"headers: more than {HEADERS_MAX}")
-        for name, value in self.headers.items():
-            check_header(name, value)
-
-
-def check_header(name: str, value: str) -> None:
-    """Refuse a header that is ours, or the connection's, or none."""
-    lowered = name.lower()
-    if not _TOKEN.fullmatch(name):
-        raise InputError(f"headers: {name!r} is no name of a header")
-    if lowered in _RESERVED or lowered.startswith(_RESERVED_PREFIXES):
-        raise InputError(f"headers: {name} is not yours to set; leave it out")
-    if len(value) > HEADER_MAX_CHARS or not _VALUE.fullmatch(value):
-        raise InputError(
-            f"headers: the value of {name} must be 1 to {HEADER_MAX_CHARS} printable ASCII"
-            " characters"
-        )
+        HTTP_HEADERS.check(self.headers)
 
 
 def wake_body(job: Job, payload: WakePayload) -> bytes:
