@@ -12,10 +12,16 @@ T = TypeVar("T")
 
 
 @overload
-async def eventually(probe: Callable[[], Awaitable[T | None]], deadline_s: float = 10.0) -> T: ...
+async def eventually(
+    probe: Callable[[], Awaitable[T | None]], deadline_s: float = 10.0, *, poll_s: float = POLL_S
+) -> T: ...
 @overload
-async def eventually(probe: Callable[[], T | None], deadline_s: float = 10.0) -> T: ...
-async def eventually(probe: Callable[[], Any], deadline_s: float = 10.0) -> Any:
+async def eventually(
+    probe: Callable[[], T | None], deadline_s: float = 10.0, *, poll_s: float = POLL_S
+) -> T: ...
+async def eventually(
+    probe: Callable[[], Any], deadline_s: float = 10.0, *, poll_s: float = POLL_S
+) -> Any:
     """The first truthy value that `probe` gives; at the deadline, fail with the last one seen."""
     deadline = anyio.current_time() + deadline_s
     while True:
@@ -27,4 +33,4 @@ async def eventually(probe: Callable[[], Any], deadline_s: float = 10.0) -> Any:
         if anyio.current_time() >= deadline:
             # Not pytest.fail: its BaseException tears down the event loop under the fixtures.
             raise AssertionError(f"still {value!r} after {deadline_s:g} s")
-        await anyio.sleep(POLL_S)
+        await anyio.sleep(poll_s)

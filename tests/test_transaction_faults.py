@@ -24,7 +24,6 @@ from tests.test_runtime import working
 LATER_S = 3_600.0
 COMMIT = "COMMIT;"
 RESET = "pg_advisory_unlock_all"
-DRAIN_S = 0.05
 HELD_BY_THE_TEST = 7  # A lock that holds up a commit.
 
 HOLD_COMMITS_UP = f"""
@@ -130,7 +129,17 @@ async def test_a_handler_stopped_while_it_commits_has_committed(
         async with job.transaction() as connection:
             await ledger.note(job, connection)
 
-    runtime = make_runtime(app, dsn, executor={"drain_s": DRAIN_S})
+    waits, is_stopped = anyio.Event(), anyio.Event()
+
+    @app.handler("wait")
+    async def wait(job: Job, payload: object) -> None:
+        waits.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            is_stopped.set()
+
+    runtime = make_runtime(app, dsn, executor={"drain_s": 0.05})
     async with Client.connect(dsn, app) as client, working(runtime) as stop:
         async with commit_held_up(ledger) as one_waits:
             enqueued = await client.enqueue("pay", {})
@@ -139,8 +148,10 @@ async def test_a_handler_stopped_while_it_commits_has_committed(
             if how == "asyncio":
                 tasks[0].cancel()
             elif how == "drain":
+                await client.enqueue("wait", {})
+                await waits.wait()
                 stop.set()
-                await anyio.sleep(10 * DRAIN_S)  # Its deadline has passed by then.
+                await is_stopped.wait()  # The deadline of the drain stops both.
             else:
                 slot.stop("cancel" if how == "cancel" else "lost")
             assert await ledger.entries(enqueued.id) == []

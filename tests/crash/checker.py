@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import anyio
 import asyncpg
 
 from tests.eventually import eventually
@@ -82,32 +81,29 @@ class Checker:
         """Wait until so many handlers have started."""
 
         async def enough() -> bool:
-            await anyio.sleep(LOOK_S)
             return await self.started(attempt=attempt) >= count
 
-        await eventually(enough, DEADLINE_S)
+        await eventually(enough, DEADLINE_S, poll_s=LOOK_S)
 
     async def wait_drained(self) -> None:
         """Wait until no job is live."""
 
         async def drained() -> bool:
-            await anyio.sleep(LOOK_S)
             return await self.live() == 0
 
-        await eventually(drained, DEADLINE_S)
+        await eventually(drained, DEADLINE_S, poll_s=LOOK_S)
 
     async def wait_expired(self) -> None:
         """Wait until every lease there is has run out, by the database's own clock."""
 
         async def expired() -> bool:
-            await anyio.sleep(LOOK_S)
             is_expired: bool = await self.queue.fetchval(
                 "select coalesce(bool_and(lease_until < clock_timestamp()), false)"
                 " from chronos.jobs where state = 'running'"
             )
             return is_expired
 
-        await eventually(expired, DEADLINE_S)
+        await eventually(expired, DEADLINE_S, poll_s=LOOK_S)
 
     async def report(self, acknowledged: Collection[UUID]) -> Report:
         """Everything there is to know about the jobs whose enqueue was acknowledged."""

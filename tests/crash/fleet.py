@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -122,10 +121,9 @@ class WorkerProcess:
         """Wait until a metric has such a value."""
 
         async def has_it() -> bool:
-            await anyio.sleep(LOOK_S)
             return is_so((await self.metrics())[name])
 
-        await eventually(has_it, DEADLINE_S)
+        await eventually(has_it, DEADLINE_S, poll_s=LOOK_S)
 
 
 class Fleet:

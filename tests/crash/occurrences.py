@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import anyio
-
 from tests.crash.checker import DEADLINE_S, LOOK_S, Checker
 from tests.eventually import eventually
 
@@ -78,20 +76,18 @@ class ScheduleChecker(Checker):
         """Wait until handlers have written so many runs down."""
 
         async def enough() -> bool:
-            await anyio.sleep(LOOK_S)
             return await self.ran() >= count
 
-        await eventually(enough, DEADLINE_S)
+        await eventually(enough, DEADLINE_S, poll_s=LOOK_S)
 
     async def wait_finished(self) -> None:
         """Wait until every schedule that ends has ended, and no job is live."""
 
         async def finished() -> bool:
-            await anyio.sleep(LOOK_S)
             unfinished: int = await self.queue.fetchval(UNFINISHED)
             return unfinished == 0
 
-        await eventually(finished, DEADLINE_S)
+        await eventually(finished, DEADLINE_S, poll_s=LOOK_S)
         await self.wait_drained()
 
     async def fired_again(self) -> list[UUID]:

@@ -200,13 +200,12 @@ class PostOffice:
         """Wait until each task has a statement that waits."""
 
         async def waiting() -> bool:
-            await anyio.sleep(LOOK_S)
             count: int = await self.checker.queue.fetchval(
                 "select count(distinct pid) from pg_locks where not granted"
             )
             return count == len(self.orders)
 
-        await eventually(waiting, DEADLINE_S)
+        await eventually(waiting, DEADLINE_S, poll_s=LOOK_S)
 
     async def facts(self) -> Facts:
         async with self.checker.queue.acquire() as connection:

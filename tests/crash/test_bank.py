@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from uuid import UUID
 
-import anyio
 import pytest
 
 from chronos_runtime.client import Client
@@ -62,16 +61,24 @@ async def find_busy(checker: Checker, fleet: Fleet) -> WorkerProcess | None:
     return None
 
 
+async def keep_busy(
+    bank: Bank, checker: Checker, fleet: Fleet, ids: list[UUID]
+) -> WorkerProcess | None:
+    """A worker that holds jobs right now; with nothing left to do, more is ordered."""
+    if await checker.live() == 0:
+        ids += await bank.order(TRANSFERS_A_ROUND, for_s=0.02)
+    return await find_busy(checker, fleet)
+
+
 async def freeze_past_its_lease(checker: Checker, worker: WorkerProcess) -> None:
     """Freeze a worker until others have taken over some of what it holds; then thaw it."""
     worker.freeze()
     held = await held_by(checker, worker)
 
     async def some_are_taken_over() -> bool:
-        await anyio.sleep(LOOK_S)
         return not held or held != await held_by(checker, worker)
 
-    await eventually(some_are_taken_over, DEADLINE_S)
+    await eventually(some_are_taken_over, DEADLINE_S, poll_s=LOOK_S)
     worker.thaw()
 
 
@@ -87,13 +94,11 @@ async def test_every_transfer_happens_exactly_once_though_workers_die_and_freeze
         made = await bank.made()
         ids += await bank.order(TRANSFERS_A_ROUND, for_s=0.02)
         if turn in freezing_rounds:
-            while (busy := await find_busy(checker, fleet)) is None:
-                await anyio.sleep(LOOK_S)
-                if await checker.live() == 0:
-                    ids += await bank.order(TRANSFERS_A_ROUND, for_s=0.02)
-            await freeze_past_its_lease(checker, busy)
+            one_is_busy = functools.partial(keep_busy, bank, checker, fleet, ids)
+            worker = await eventually(one_is_busy, DEADLINE_S, poll_s=LOOK_S)
+            await freeze_past_its_lease(checker, worker)
         wanted = min(made + dice.randint(1, TRANSFERS_A_ROUND), len(ids))
-        await eventually(functools.partial(has_made, bank, wanted), DEADLINE_S)
+        await eventually(functools.partial(has_made, bank, wanted), DEADLINE_S, poll_s=LOOK_S)
         dice.choice(fleet.alive).kill()
 
     start_worker(fleet)
@@ -111,7 +116,6 @@ async def test_every_transfer_happens_exactly_once_though_workers_die_and_freeze
 
 
 async def has_made(bank: Bank, count: int) -> bool:
-    await anyio.sleep(LOOK_S)
     return await bank.made() >= count
 
 
@@ -123,7 +127,7 @@ async def test_only_a_fence_keeps_a_worker_frozen_after_its_commit_from_being_re
 ) -> None:
     ids = await bank.order(HELD, kind, gate_after=gate.payload["gate"])
     zombie = start_worker(fleet)
-    await eventually(lambda: has_made(bank, HELD), DEADLINE_S)
+    await eventually(lambda: has_made(bank, HELD), DEADLINE_S, poll_s=LOOK_S)
     zombie.freeze()
     start_worker(fleet)
     gate.open(attempt=2)

@@ -143,7 +143,7 @@ async def test_outcomes_that_an_outage_holds_up_are_written_once_when_it_is_over
     await checker.wait_started(50)
     proxy.go_away()
     gate.open()
-    await eventually(lambda: has_ended_all(checker, 50), DEADLINE_S)
+    await eventually(lambda: has_ended_all(checker, 50), DEADLINE_S, poll_s=LOOK_S)
     assert await checker.live("running") == 50, "handlers have ended, and nobody knows yet"
     proxy.come_back()
     await checker.wait_drained()
@@ -167,10 +167,9 @@ async def test_a_listener_whose_connection_is_killed_listens_again(
     killed = await kill_listener(checker)
 
     async def another_listens() -> bool:
-        await anyio.sleep(LOOK_S)
         return bool(await listeners(checker) - {killed})
 
-    await eventually(another_listens, DEADLINE_S)
+    await eventually(another_listens, DEADLINE_S, poll_s=LOOK_S)
     await wait_listener(worker, is_up=True)
     (second,) = await enqueue(client, "quick")
     await checker.wait_drained()
@@ -198,7 +197,6 @@ async def test_without_a_listener_jobs_are_found_at_the_poll_floor(
 
 
 async def has_ended_all(checker: Checker, count: int) -> bool:
-    await anyio.sleep(LOOK_S)
     ends: int = await checker.evidence.fetchval("select count(*) from evidence where what = 'end'")
     return ends == count
 
@@ -213,22 +211,20 @@ async def wait_beat(checker: Checker) -> None:
     before = await checker.queue.fetchval(read)
 
     async def is_extended() -> bool:
-        await anyio.sleep(LOOK_S)
         lease_until = await checker.queue.fetchval(read)
         return lease_until is not None and lease_until != before
 
-    await eventually(is_extended, DEADLINE_S)
+    await eventually(is_extended, DEADLINE_S, poll_s=LOOK_S)
 
 
 async def wait_long_rest(checker: Checker) -> None:
     """Wait until the claimer has not looked for longer than its poll floor."""
 
     async def rests() -> bool:
-        await anyio.sleep(LOOK_S)
         claimed_ago_s: float = await checker.queue.fetchval(CLAIMED_AGO_S)
         return claimed_ago_s > 4 * POLL_S
 
-    await eventually(rests, DEADLINE_S)
+    await eventually(rests, DEADLINE_S, poll_s=LOOK_S)
 
 
 async def listeners(checker: Checker) -> set[int]:

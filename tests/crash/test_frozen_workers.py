@@ -2,7 +2,6 @@
 
 from uuid import UUID
 
-import anyio
 import pytest
 
 from chronos_runtime.client import Client
@@ -35,11 +34,10 @@ async def test_nothing_a_thawed_worker_writes_is_accepted_and_it_goes_on_with_ne
     zombie.thaw()
 
     async def all_is_rejected_or_something_accepted() -> bool:
-        await anyio.sleep(LOOK_S)
         rejected = (await zombie.metrics())[STALE]
         return rejected >= HELD or await checker.live("running") < HELD
 
-    await eventually(all_is_rejected_or_something_accepted, DEADLINE_S)
+    await eventually(all_is_rejected_or_something_accepted, DEADLINE_S, poll_s=LOOK_S)
     assert await checker.live("running") == HELD, "the owner still runs them all"
     gate.open(attempt=2)
     await checker.wait_drained()
@@ -99,13 +97,12 @@ HEARTBEATER = "datname = current_database() and query like '-- One beat%'"
 
 async def wait_first_beat(checker: Checker) -> None:
     async def has_beaten() -> bool:
-        await anyio.sleep(LOOK_S)
         beats: int = await checker.queue.fetchval(
             f"select count(*) from pg_stat_activity where {HEARTBEATER}"
         )
         return beats > 0
 
-    await eventually(has_beaten, DEADLINE_S)
+    await eventually(has_beaten, DEADLINE_S, poll_s=LOOK_S)
 
 
 async def cut_heartbeater(checker: Checker) -> None:

@@ -1,6 +1,5 @@
 """A worker that is killed loses nothing: others take over what it held."""
 
-import anyio
 import pytest
 
 from chronos_runtime.client import Client
@@ -52,12 +51,11 @@ async def test_a_handler_that_kills_its_process_ends_dead_and_takes_nobody_along
     bystanders += await enqueue(client, "quick", 60, {"for_s": 0.2}, max_attempts=20)
 
     async def all_have_ended_while_the_dead_are_replaced() -> bool:
-        await anyio.sleep(LOOK_S)
         while len(fleet.alive) < 2:
             fleet.start(executor={"concurrency": 10})
         return await checker.live() == 0
 
-    await eventually(all_have_ended_while_the_dead_are_replaced, DEADLINE_S)
+    await eventually(all_have_ended_while_the_dead_are_replaced, DEADLINE_S, poll_s=LOOK_S)
 
     report = await checker.report([*bystanders, killer])
     assert report.faults == {}

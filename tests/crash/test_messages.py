@@ -168,10 +168,9 @@ async def test_killed_while_it_records_a_failure_that_passes_a_task_leaves_one_f
     second = office.start()
 
     async def all_wait_for_their_time() -> bool:
-        await anyio.sleep(LOOK_S)
         return await office.checker.live("scheduled") == await office.checker.live() == 4
 
-    await eventually(all_wait_for_their_time, DEADLINE_S)
+    await eventually(all_wait_for_their_time, DEADLINE_S, poll_s=LOOK_S)
     second.kill()
     office.mails.is_busy = office.texts.is_busy = False
     await office.checker.queue.execute("update chronos.jobs set run_at = now()")
@@ -206,10 +205,9 @@ async def test_killed_after_its_last_send_a_task_ends_and_only_a_supervisor_is_t
     office.start(hold=BEFORE_SEND, gate=gate.payload["gate"])  # New attempts wait there.
 
     async def all_have_ended() -> bool:
-        await anyio.sleep(LOOK_S)
         return len((await office.facts()).decided) == 2 and await office.checker.live() == 2
 
-    await eventually(all_have_ended, DEADLINE_S)
+    await eventually(all_have_ended, DEADLINE_S, poll_s=LOOK_S)
     facts = await office.facts()
     for order in office.orders:
         first, *later = await office.client.lineage(order.id)
@@ -231,7 +229,9 @@ async def test_messages_are_recorded_once_while_workers_die_all_the_time(
         recorded = (await office.facts()).total
         for _ in range(SORTS_A_KILL):
             await office.order()
-        await eventually(functools.partial(has_recorded, office, recorded + 20), DEADLINE_S)
+        await eventually(
+            functools.partial(has_recorded, office, recorded + 20), DEADLINE_S, poll_s=LOOK_S
+        )
         office.fleet.alive[0].kill()
         office.start(lease=SHORT)
     counted = await office.judge(sends=KILLS + 1, runs=KILLS + 1, is_sure=False)
@@ -240,7 +240,6 @@ async def test_messages_are_recorded_once_while_workers_die_all_the_time(
 
 
 async def has_recorded(office: PostOffice, count: int) -> bool:
-    await anyio.sleep(LOOK_S)
     return (await office.facts()).total >= count
 
 

@@ -43,10 +43,9 @@ async def more_jobs_have_ended(checker: Checker) -> None:
     target = JOBS_BETWEEN_FAULTS + await eventually(lambda: ended(checker), DEADLINE_S)
 
     async def reached() -> bool:
-        await anyio.sleep(LOOK_S)
         return await ended(checker) >= target
 
-    await eventually(reached, DEADLINE_S)
+    await eventually(reached, DEADLINE_S, poll_s=LOOK_S)
 
 
 async def ended(checker: Checker) -> int:

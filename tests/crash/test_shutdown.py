@@ -3,7 +3,6 @@
 import time
 from functools import partial
 
-import anyio
 import pytest
 
 from chronos_runtime.client import Client
@@ -102,14 +101,13 @@ async def test_beats_go_on_until_the_last_job_of_a_drain_has_ended(
     worker.terminate()
 
     async def five_leases_have_passed() -> bool:
-        await anyio.sleep(LOOK_S)
         passed: bool = await checker.evidence.fetchval(
             "select clock_timestamp() > min(at) + make_interval(secs => $1) from evidence",
             5 * LEASE_S,
         )
         return passed
 
-    await eventually(five_leases_have_passed, DEADLINE_S)
+    await eventually(five_leases_have_passed, DEADLINE_S, poll_s=LOOK_S)
     gate.open()
     assert await worker.exit_code() == 0
     await checker.wait_drained()

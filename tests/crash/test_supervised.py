@@ -52,10 +52,9 @@ async def asked(checker: Checker) -> Counter[UUID]:
 
 async def wait_asked(checker: Checker, count: int) -> None:
     async def enough() -> bool:
-        await anyio.sleep(LOOK_S)
         return (await asked(checker)).total() >= count
 
-    await eventually(enough, DEADLINE_S)
+    await eventually(enough, DEADLINE_S, poll_s=LOOK_S)
 
 
 async def facts(checker: Checker) -> list[UUID]:
@@ -95,12 +94,11 @@ async def test_a_task_that_kills_every_worker_fails_and_its_supervisor_is_told_o
     [id] = await enqueue(client, "suicide", max_attempts=2, **SUPERVISED)
 
     async def is_decided() -> bool:
-        await anyio.sleep(LOOK_S)
         while not fleet.alive:
             fleet.start()
         return len(await client.lineage(id)) == 2
 
-    await eventually(is_decided, DEADLINE_S)
+    await eventually(is_decided, DEADLINE_S, poll_s=LOOK_S)
     first, second = await client.lineage(id)
     assert (first.state, first.attempt) == ("failed", 2)
     assert (second.retry_of, second.lineage_no) == (id, 2)
@@ -128,7 +126,6 @@ async def test_a_decision_that_dies_with_its_worker_is_carried_out_once(
 
 
 async def is_waiting_for_a_lock(checker: Checker) -> bool:
-    await anyio.sleep(LOOK_S)
     return await checker.queue.fetchval(  # type: ignore[no-any-return]
         "select exists (select from pg_locks where not granted)"
     )
@@ -145,7 +142,9 @@ async def test_a_decision_killed_between_the_new_task_and_its_own_end_leaves_nei
         # The end of the fact's job must wait for us, with the new task inserted already.
         await holder.execute("select from chronos.jobs where id = $1 for update", fact_id(id, 1))
         gate.open()
-        await eventually(functools.partial(is_waiting_for_a_lock, checker), DEADLINE_S)
+        await eventually(
+            functools.partial(is_waiting_for_a_lock, checker), DEADLINE_S, poll_s=LOOK_S
+        )
         victim.kill()
     fleet.start()
     await checker.wait_drained()
@@ -183,7 +182,9 @@ async def test_a_sql_decision_killed_before_its_commit_leaves_nothing_and_is_mad
         await holder.execute(f"select pg_advisory_lock({LOCK})")
         [id] = await enqueue(client, "errand", **(SUPERVISED | {"supervisor": "bank"}))
         victim = fleet.start(**config)
-        await eventually(functools.partial(is_waiting_for_a_lock, checker), DEADLINE_S)
+        await eventually(
+            functools.partial(is_waiting_for_a_lock, checker), DEADLINE_S, poll_s=LOOK_S
+        )
         victim.kill()
         await holder.execute(f"select pg_advisory_unlock({LOCK})")
     fleet.start(**config)
