@@ -12,9 +12,12 @@ under the interpreter's lock.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from uuid import UUID
 
 from chronos_runtime.job import Job
+
+_id = attrgetter("id")
 
 
 class Inflight:
@@ -66,7 +69,7 @@ class Inflight:
         old attempt still runs. The newer claim is refused, and the claimer gives it back: two
         runs of one job at once would be the double ownership the fence exists to prevent.
         """
-        by_id = {job.id: job for job in jobs}
+        by_id = dict(zip(map(_id, jobs), jobs, strict=True))
         taken = list(jobs)
         if not self._jobs.keys().isdisjoint(by_id):
             taken = [job for job in jobs if job.id not in self._jobs]
@@ -78,10 +81,11 @@ class Inflight:
         self.check()
         return taken
 
-    def start(self) -> None:
-        """A queued job's handler starts."""
-        self.queued -= 1
+    def start(self) -> bool:
+        """A queued job's handler starts; whether the claimer wants to hear of it."""
+        self.queued = queued = self.queued - 1
         self.running += 1
+        return queued <= self.low_water
 
     def stop(self, job: Job) -> None:
         """A running job's handler ended: its outcome waits to be written."""

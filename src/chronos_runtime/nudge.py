@@ -69,10 +69,12 @@ class Mailbox(Generic[T]):
 
     def put(self, item: T) -> None:
         """Add one item."""
-        self._items.append(item)
-        if len(self._items) == 1:
+        items = self._items
+        items.append(item)
+        count = len(items)
+        if count == 1:
             self._nudge()
-        assert len(self._items) <= self._capacity, "more items than jobs: a credit was lost"
+        assert count <= self._capacity, "more items than jobs: a credit was lost"
 
     def put_all(self, items: Iterable[T]) -> None:
         """Add many."""

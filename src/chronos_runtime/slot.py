@@ -1,52 +1,35 @@
-"""Where the executor keeps what it runs: slots, and the claimed jobs of each topic."""
+"""Where the executor keeps what it runs: its slots."""
 
 import logging
 import time
-from collections import deque
 
 import anyio
 
 from chronos_runtime.handlers import Handler
 from chronos_runtime.job import Finish, Job, Outcome
-from chronos_runtime.metrics import JobMeter
 from chronos_runtime.outcomes import Outcomes, StopReason
-
-NEVER = float("inf")
+from chronos_runtime.turns import NEVER, KindInTopic, TopicQueue
 
 _log = logging.getLogger(__name__)
-
-
-class KindInTopic:
-    """A handler and the meter of its jobs in one topic: found together, once a job."""
-
-    __slots__ = ("handler", "meter")
-
-    def __init__(self, handler: Handler, meter: JobMeter) -> None:
-        self.handler = handler
-        self.meter = meter
-
-
-class TopicQueue:
-    """The claimed jobs of one topic, how many of them may run at once, and their kinds."""
-
-    __slots__ = ("jobs", "kinds", "limit", "running")
-
-    def __init__(self, limit: float) -> None:
-        self.jobs: deque[Job] = deque()
-        self.kinds: dict[str, KindInTopic] = {}
-        self.limit = limit
-        self.running = 0
-
-    @property
-    def may_start(self) -> bool:
-        """Whether it has a job that its limit lets start."""
-        return bool(self.jobs) and self.running < self.limit
 
 
 class Slot:
     """One long-lived task and the job it runs right now, if any."""
 
-    __slots__ = ("deadline", "ended", "job", "queue", "reason", "scope", "started_at", "wake")
+    __slots__ = (
+        "deadline",
+        "ended",
+        "job",
+        "kind",
+        "queue",
+        "reason",
+        "scope",
+        "started_at",
+        "wake",
+    )
+
+    kind: KindInTopic
+    """Of its job, or of the last one."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
@@ -106,3 +89,10 @@ class Ending:
 def is_being_stopped() -> bool:
     """Whether somebody cancelled a scope around this, the slot's own or one above."""
     return anyio.current_effective_deadline() == -NEVER
+
+
+def is_meant_for_us(error: BaseException) -> bool:
+    """Whether it is for the process or the slot, whatever the handler was doing."""
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        return True
+    return isinstance(error, anyio.get_cancelled_exc_class()) and is_being_stopped()

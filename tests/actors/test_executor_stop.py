@@ -195,8 +195,9 @@ async def test_a_job_that_is_stopped_while_it_waits_never_starts(reason: StopRea
         bench.give(*jobs)
         await wait_all_tasks_blocked()
         bench.executor.stop(jobs[1].id, reason)
+        assert ends(await bench.outcomes(1)) == [REASONS[reason]]  # At once, not at its turn.
         leave.set()
-        assert ends(await bench.outcomes(3)) == ["succeeded", REASONS[reason], "succeeded"]
+        assert ends(await bench.outcomes(2)) == ["succeeded", "succeeded"]
     assert started == [jobs[0], jobs[2]]
 
 
@@ -214,19 +215,26 @@ async def test_stopping_a_job_nobody_has_does_nothing() -> None:
         assert ends(await bench.outcomes(1)) == ["succeeded"]
 
 
-async def test_a_stop_meant_for_a_queued_job_is_forgotten_when_it_is_given_back() -> None:
-    bench = ExecutorBench(sleep_for_ever)
-    jobs = make_jobs(2)
-    async with running(bench.executor.run) as scope:
-        bench.give(*jobs)
-        await wait_all_tasks_blocked()
-        bench.executor.stop(jobs[1].id, "cancel")
-        scope.cancel()
-    assert ends(await bench.outcomes(2)) == ["interrupt", "release"]
+async def test_a_queued_job_that_was_stopped_leaves_nothing_behind() -> None:
+    started: list[Job] = []
+    leave = anyio.Event()
+
+    async def wait(job: Job, payload: object) -> None:
+        started.append(job)
+        await leave.wait()
+
+    bench = ExecutorBench(wait)
+    first, stopped, last = make_jobs(3)
     async with running(bench.executor.run):
-        bench.give(jobs[1])
+        bench.give(first, stopped)
         await wait_all_tasks_blocked()
-        assert bench.inflight.running == 1
+        bench.executor.stop(stopped.id, "cancel")  # The only one of its queue.
+        assert ends(await bench.outcomes(1)) == ["cancelled"]
+        leave.set()
+        assert ends(await bench.outcomes(1)) == ["succeeded"]
+        bench.give(last, stopped)  # Given back and claimed again: the stop was for another claim.
+        assert ends(await bench.outcomes(2)) == ["succeeded", "succeeded"]
+    assert started == [first, last, stopped]
 
 
 # A late stop never hits the next job. First: the moments one can think of.

@@ -264,8 +264,11 @@ class Claimer:
         return min(min(self._look_costs) * _RESCAN_SHARE, longest_s)
 
     def _advance(self, jobs: Sequence[Job]) -> None:
-        # In the order of their seq: the last one of each topic and priority is the highest.
-        highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))
+        # By priority, then by seq: the last one of each topic and priority is the highest.
+        if len(self._topics) == 1 and jobs and jobs[0].priority == jobs[-1].priority:
+            highest = {_place(jobs[-1]): jobs[-1].seq}
+        else:
+            highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))
         for (topic, priority), seq in highest.items():
             frontiers = self._frontiers[topic]
             frontiers[priority] = max(frontiers[priority], seq)

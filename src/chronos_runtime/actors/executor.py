@@ -16,8 +16,7 @@ whole process dies, their leases lapse and the watchdog of another process reaps
 
 import functools
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import anyio
@@ -27,12 +26,13 @@ from chronos_runtime.config import ExecutorConfig
 from chronos_runtime.errors import InputError
 from chronos_runtime.handlers import Handler
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import Job, Outcome, Return
+from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.outcomes import Outcomes, StopReason
-from chronos_runtime.slot import NEVER, Ending, KindInTopic, Slot, TopicQueue, is_being_stopped
+from chronos_runtime.slot import Ending, Slot, is_being_stopped, is_meant_for_us
 from chronos_runtime.transaction import Transaction, opener, refuse_transaction
+from chronos_runtime.turns import NEVER, KindInTopic, TopicQueue, Turns
 
 _TURN_S = 0.0005  # Handlers that never wait must let the loop breathe so often: 0.1 µs a job.
 _BETWEEN_MAX = 2  # Slots that go on from job to job without a wait; more only make a turn longer.
@@ -68,10 +68,9 @@ class Executor:
         self._room = room
         self._transaction = transaction
         self._outcomes = Outcomes(worker, config.result_max_bytes)
-        self._queues: dict[str, TopicQueue] = {}
-        self._turns: deque[TopicQueue] = deque()  # Those that may start a job, in turn.
+        self._turns = Turns(config.topic_concurrency)
+        self._waiting = self._turns.waiting
         self._unfolded = 0
-        self._doomed: dict[UUID, StopReason] = {}
         self._slots: list[Slot] = []
         self._resting: list[Slot] = []
         self._timed = Nudge()  # A job with a timeout started: sweep closely.
@@ -109,24 +108,17 @@ class Executor:
             if slot.job is not None and slot.job.id == id:
                 slot.stop(reason)
                 return
-        if any(job.id == id for queue in self._queues.values() for job in queue.jobs):
-            self._doomed[id] = reason
+        job = self._turns.remove(id)
+        if job is not None:
+            self._inflight.unqueue([job])
+            self._outbox.put(self._outcomes.stopped(job, self._handlers[job.kind], reason, 0.0))
 
-    def _admit(self, jobs: Iterable[Job]) -> None:
+    def _admit(self, jobs: Sequence[Job]) -> None:
         with self._progress.measure() as rows:
-            count = 0
-            for job in jobs:
-                queue = self._queues.get(job.topic)
-                if queue is None:
-                    queue = TopicQueue(self._config.topic_concurrency.get(job.topic, NEVER))
-                    self._queues[job.topic] = queue
-                queue.jobs.append(job)
-                if len(queue.jobs) == 1 and queue.may_start:
-                    self._turns.append(queue)
-                count += 1
-            rows(count)
+            self._turns.admit(jobs)
+            rows(len(jobs))
         self._wake(1)
-        self._unfolded += count
+        self._unfolded += len(jobs)
         if self._unfolded >= _FOLD_JOBS:
             self._unfolded = 0
             self._metrics.fold()
@@ -136,31 +128,36 @@ class Executor:
             self._resting.pop().wake.set()
 
     def _release_queued(self) -> None:
-        jobs = [job for queue in self._queues.values() for job in queue.jobs]
-        for queue in self._queues.values():
-            queue.jobs.clear()
-        self._turns.clear()
-        self._doomed.clear()
-        self._release(jobs)
+        self._release(self._turns.clear())
 
     def _release(self, jobs: Sequence[Job]) -> None:
         self._inflight.unqueue(jobs)
         self._outbox.put_all(Return(job, "release") for job in jobs)
 
-    def _next_job(self, slot: Slot) -> Job | None:
-        """The next job that may start, topic by topic in turn; it counts as running."""
-        turns = self._turns
-        if not turns:
+    def _start(self, slot: Slot) -> KindInTopic | None:
+        """Let the next job that may start count as running, topic by topic in turn; its kind."""
+        waiting = self._waiting
+        if not waiting:
             return None
-        slot.queue = queue = turns[0]
+        slot.queue = queue = waiting[0]
         jobs = queue.jobs
-        job = jobs.popleft()
+        slot.job = job = jobs.popleft()
         queue.running = running = queue.running + 1
         if not jobs or running >= queue.limit:
-            turns.popleft()
-        elif len(turns) > 1:
-            turns.rotate(-1)
-        return job
+            waiting.popleft()
+        elif len(waiting) > 1:
+            waiting.rotate(-1)
+        slot.kind = kind = queue.kinds.get(job.kind) or self._meet(queue, job)
+        slot.started_at = started = time.monotonic()
+        slot.reason = None
+        timeout_s = kind.timeout_s if job.timeout_s is None else job.timeout_s
+        if timeout_s is not None and not kind.handler.is_processor:
+            slot.deadline = started + timeout_s
+            self._timed()
+        kind.note_wait(job.wait_s + started - job.claimed_at)
+        if self._inflight.start():
+            self._room()
+        return kind
 
     async def _serve(self, slot: Slot) -> None:
         """One slot's life: job after job in one scope, a new scope after one was used."""
@@ -183,17 +180,33 @@ class Executor:
                 return
 
     async def _serve_until_stopped(self, slot: Slot) -> None:
+        """Job after job. A coroutine of our own around each handler would cost 0.2 µs a job."""
         while not slot.scope.cancel_called:
-            job = self._next_job(slot)
-            if job is None:
+            kind = self._start(slot)
+            if kind is None:
                 if self._is_closed:
                     return
                 self._room()
                 await self._rest(slot)
                 continue
-            if self._turns and self._resting:
+            job = slot.job
+            assert job is not None
+            if self._waiting and self._resting:
                 self._queued()
-            self._end(slot, await self._run(slot, job))
+            outcome: Outcome
+            try:
+                result = await kind.function(job, kind.decode(job.payload))
+            except BaseException as error:  # The user's code: anything may come.
+                if is_meant_for_us(error):
+                    raise
+                outcome = self._broken(slot, job, error)
+            else:
+                run_s = time.monotonic() - slot.started_at
+                if result is None:
+                    outcome = Finish(job, "succeeded", run_s)
+                else:
+                    outcome = self._outcomes.returned(job, kind.handler, result, run_s)
+            self._end(slot, outcome)
             if slot.started_at > self._turn_ends:
                 await self._yield(slot)
 
@@ -218,44 +231,18 @@ class Executor:
         """While jobs are queued and every slot that is awake waits in its handler, wake others."""
         while not self._is_closed:
             await self._queued.wait()
-            while self._resting and self._turns:
+            while self._resting and self._waiting:
                 if self._inflight.running >= self._awake:
                     self._wake(_BETWEEN_MAX)
                 await anyio.lowlevel.checkpoint()
 
-    async def _run(self, slot: Slot, job: Job) -> Outcome:
-        """Run one handler to its outcome; cancellation passes through."""
-        kind = slot.queue.kinds.get(job.kind) or self._meet(slot.queue, job)
-        handler = kind.handler
-        slot.started_at = started = time.monotonic()
-        slot.job = job
-        slot.reason = None
-        timeout_s = handler.timeout_s if job.timeout_s is None else job.timeout_s
-        if timeout_s is not None and not handler.is_processor:
-            slot.deadline = started + timeout_s
-            self._timed()
-        kind.meter.waits.append(job.wait_s + started - job.claimed_at)
-        inflight = self._inflight
-        inflight.start()
-        if inflight.queued <= inflight.low_water:
-            self._room()
-        if self._doomed and (reason := self._doomed.pop(job.id, None)):
-            slot.reason = reason
-            return self._stopped(slot, job)
-        try:
-            result = await handler.function(job, handler.decode(job.payload))
-        except (KeyboardInterrupt, GeneratorExit):
-            raise  # Meant for the process, whatever it was doing.
-        except anyio.get_cancelled_exc_class() as error:
-            if is_being_stopped():
-                raise
-            # Nobody cancelled it: the handler let a cancellation of its own escape.
-            return self._outcomes.failed(job, handler, error, slot.ran_s)
-        except BaseException as error:  # The user's code: anything may come.
-            if is_being_stopped():  # It broke on the way out: that is not what ended it.
-                return self._stopped(slot, job)
-            return self._outcomes.failed(job, handler, error, slot.ran_s)
-        return self._outcomes.returned(job, handler, result, time.monotonic() - started)
+    def _broken(self, slot: Slot, job: Job, error: BaseException) -> Outcome:
+        """A handler raised."""
+        is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+        if is_being_stopped() and not is_cancelled:
+            return self._stopped(slot, job)  # It broke on the way out: that is not what ended it.
+        # If cancelled, nobody did that: the handler let a cancellation of its own escape.
+        return self._outcomes.failed(job, self._handlers[job.kind], error, slot.ran_s)
 
     def _open(self, slot: Slot, job: object) -> Transaction:
         if slot.job is None or slot.job is not job or slot.ended is not None:
@@ -277,12 +264,12 @@ class Executor:
         slot.deadline = NEVER
         if slot.ended is not None:
             outcome = slot.written(outcome)
-        job, queue = outcome.job, slot.queue
+        queue = slot.queue
         if queue.running == queue.limit and queue.jobs:
-            self._turns.append(queue)
+            self._waiting.append(queue)
         queue.running -= 1
-        self._inflight.stop(job)
-        queue.kinds[job.kind].meter.runs.append(outcome.run_s)
+        self._inflight.stop(outcome.job)
+        slot.kind.note_run(outcome.run_s)
         self._outbox.put(outcome)
 
     async def _sweep_deadlines(self) -> None:
