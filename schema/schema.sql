@@ -564,7 +564,7 @@ ALTER TABLE chronos.jobs
     ADD CONSTRAINT jobs_lineage_is_whole CHECK (((retry_of IS NULL) OR ((supervisor IS NOT NULL) AND (lineage_id IS NOT NULL) AND (lineage_no >= 2)))) NOT VALID;
 
 ALTER TABLE ONLY chronos.jobs
-    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id) WITH (fillfactor='45', deduplicate_items=off);
 
 ALTER TABLE chronos.jobs
     ADD CONSTRAINT jobs_supervisor_fits CHECK ((octet_length(supervisor) <= 180)) NOT VALID;
