@@ -41,6 +41,9 @@ class Inflight:
         """Queued and running jobs of the topics that have a limit."""
         self.low_water = 0
         """The claimer wants to hear when no more than so many jobs are queued."""
+        self._opened_at = clock()
+        self._idle_since: float | None = self._opened_at
+        self._idle_s = 0.0
         self.claimed = 0
         self.queued = 0
         self.running = 0
@@ -74,12 +77,27 @@ class Inflight:
         if not self._jobs.keys().isdisjoint(by_id):
             taken = [job for job in jobs if job.id not in self._jobs]
             by_id = {job.id: job for job in taken}
+        if taken and self._idle_since is not None:
+            self._idle_s += self._clock() - self._idle_since
+            self._idle_since = None
         self._jobs.update(by_id)
         self._count(taken, 1)
         self.claimed += len(taken)
         self.queued += len(taken)
         self.check()
         return taken
+
+    @property
+    def busy_s(self) -> float:
+        """For how long, in all, any job was queued or running."""
+        now = self._clock()
+        idle_s = 0.0 if self._idle_since is None else now - self._idle_since
+        return now - self._opened_at - self._idle_s - idle_s
+
+    def rest(self) -> None:
+        """A slot found nothing to do: the process is idle from now on, unless others run jobs."""
+        if self._idle_since is None and not self.queued and not self.running:
+            self._idle_since = self._clock()
 
     def start(self) -> bool:
         """A queued job's handler starts; whether the claimer wants to hear of it."""

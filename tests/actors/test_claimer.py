@@ -1,6 +1,7 @@
 """The claimer leases what there is room for, looks everywhere in time, and never hoards."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -95,12 +96,13 @@ class Stand:
         limits: dict[str, int] | None = None,
         capacity: int = 1_000,
         hears: bool = False,
+        clock: Callable[[], float] = time.monotonic,
         **config: Any,
     ) -> None:
         self.store = WatchedStore()
         self.worker = Worker()
         self.metrics = Metrics()
-        self.inflight = Inflight(capacity, limits or ())
+        self.inflight = Inflight(capacity, limits or (), clock)
         self.inbox: Mailbox[Job] = Mailbox(capacity)
         self.outbox: Mailbox[Outcome] = Mailbox(capacity)
         self.nudge, self.scheduled = Nudge(), Nudge()
@@ -485,7 +487,7 @@ async def test_who_hears_nothing_does_not_ask_to_be_notified(clock: Clock) -> No
 
 
 async def test_notifications_are_called_off_under_load(clock: Clock) -> None:
-    stand = Stand(hears=True, concurrency=1)
+    stand = Stand(hears=True, concurrency=1, clock=clock.monotonic)
     listen_to(stand)
     async with running(stand.claimer.run):
         await wait_all_tasks_blocked()

@@ -29,6 +29,7 @@ from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import PRIORITIES, Job, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.pace import Pace
 from chronos_runtime.store import Store, Wanted
 from chronos_runtime.tally import count_labels
 
@@ -36,7 +37,6 @@ _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 
 _RESCAN_MAX = 3  # … but for no more than three times rescan_s.
 _ROWS_REMEMBERED = 5  # Claims over which the usual time per job is averaged.
 _LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy machine does not.
-_RATE_WINDOW_S = 0.2
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
 
@@ -93,7 +93,7 @@ class Claimer:
         self._look_costs: deque[float] = deque(maxlen=_LOOKS_JUDGED)
         self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
         self._doubtful: list[UUID] = []
-        self._ends: deque[tuple[float, int]] = deque()
+        self._pace = Pace(inflight)
         self._marked_at = -float("inf")
         self._is_short = False  # Whether the last claim came back with less than it asked for.
         self._short_at = time.monotonic()
@@ -189,7 +189,7 @@ class Claimer:
     def _room(self) -> int:
         """How many jobs to claim now; 0 while enough are queued."""
         inflight = self._inflight
-        ahead = min(int(self._rate() * self._config.ahead_s), 2 * self._config.batch_max)
+        ahead = min(int(self._pace.measure() * self._config.ahead_s), 2 * self._config.batch_max)
         self._metrics.claim_ahead.set(ahead)
         inflight.low_water = ahead // 2
         free = max(self._concurrency - inflight.running, 0)
@@ -201,19 +201,6 @@ class Claimer:
     def _has_room(self, topic: str) -> bool:
         limit = self._topic_concurrency.get(topic)
         return limit is None or self._inflight.unfinished.get(topic, 0) < limit
-
-    def _rate(self) -> float:
-        """Handlers ended per second, over the last moments.
-
-        Ends, not starts: a hundred free slots that fill in a millisecond say nothing about how
-        soon they will be free again.
-        """
-        now, ended = time.monotonic(), self._inflight.reporting + self._inflight.settled
-        self._ends.append((now, ended))
-        while len(self._ends) > 2 and self._ends[1][0] < now - _RATE_WINDOW_S:
-            self._ends.popleft()
-        since, before = self._ends[0]
-        return (ended - before) / max(now - since, 0.005)
 
     def _wanted(self, room: int, from_zero: bool) -> list[Wanted]:
         """Each topic's room. Another topic goes first each time, so that all are served."""

@@ -186,6 +186,7 @@ class Executor:
             if kind is None:
                 if self._is_closed:
                     return
+                self._inflight.rest()
                 self._room()
                 await self._rest(slot)
                 continue
