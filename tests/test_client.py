@@ -400,6 +400,32 @@ async def test_a_clash_leaves_the_callers_transaction_whole(
     assert await connection.fetchval("select count(*) from public.orders") == 0
 
 
+async def test_one_plain_job_sent_again_leaves_the_callers_transaction_whole(
+    pg_client: Client, connection: Connection
+) -> None:
+    job = pg_client.job(report)
+    await pg_client.enqueue_many([job])
+    async with connection.transaction():
+        await connection.execute("create table public.orders (id int)")
+        [again] = await pg_client.enqueue_many([job], connection=connection)
+    assert (again.id, again.is_new) == (job.id, False)
+    [outside] = await pg_client.enqueue_many([job], connection=connection)
+    assert (outside.id, outside.is_new) == (job.id, False)
+    assert await connection.fetchval("select count(*) from public.orders") == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_job_is_of_the_moment_it_was_sent_and_not_of_the_callers_beginning(
+    pg_client: Client, connection: Connection, count: int
+) -> None:
+    async with connection.transaction():
+        jobs = [pg_client.job(report) for _ in range(count)]
+        await pg_client.enqueue_many(jobs, connection=connection)
+        assert await connection.fetchval(
+            "select bool_and(enqueued_at > now() and run_at = enqueued_at) from chronos.jobs"
+        )
+
+
 @pytest.mark.parametrize("count", [1, 600])
 async def test_a_jsonb_codec_of_the_callers_does_not_change_payloads(
     pg_client: Client, connection: Connection, count: int

@@ -1,12 +1,15 @@
 """Ids ascend, tokens fence, and Postgres orders both as Python does."""
 
+import copy
 import os
+import pickle
 import threading
 import time
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from uuid import RFC_4122, UUID
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -60,6 +63,32 @@ def test_the_highest_random_start_leaves_room_within_its_millisecond(
     minted = JobIds().mint(5_000)
     assert is_ascending(minted)
     assert {(milliseconds(id), id.version, id.variant) for id in minted} == {(NOW_MS, 7, RFC_4122)}
+
+
+def test_a_millisecond_whose_numbers_are_used_up_is_followed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_clock(monkeypatch)
+    ids = JobIds()
+    (first,) = ids.mint(1)
+    ids._last |= 2**62 - 3
+    minted = ids.mint(5)
+    assert is_ascending([first, *minted])
+    assert {(milliseconds(id), id.version) for id in minted} == {(NOW_MS + 1, 7)}
+    assert {id.variant for id in minted} == {RFC_4122}
+
+
+def test_a_job_id_is_a_uuid_like_any_other() -> None:
+    id = new_job_id()
+    same = UUID(str(id))
+    assert isinstance(id, UUID)
+    assert id == same
+    assert same == id
+    assert len({id, same}) == 1
+    assert repr(id) == repr(same)
+    assert pickle.loads(pickle.dumps(id)) == copy.deepcopy(id) == same
+    assert msgspec.json.encode(id) == msgspec.json.encode(same)
+    assert sorted([LAST, id, FIRST]) == [FIRST, same, LAST]
 
 
 @UNHURRIED

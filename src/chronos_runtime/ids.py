@@ -18,7 +18,7 @@ from uuid import UUID, SafeUUID, uuid5
 _set = object.__setattr__
 _SAFE_UNKNOWN = SafeUUID.unknown
 _WORKER_BYTES = 8
-_RANDOM_BITS = 62
+_COUNTED_BITS = 62
 _FIRES = UUID("5b1dd8c4-7f0c-4c3a-9d5e-6a2f1c0e8b37")  # Changing it would fire everything again.
 
 
@@ -36,32 +36,34 @@ class JobIds:
         self._last = 0
 
     def mint(self, count: int) -> list[UUID]:
-        """`count` ids, ascending. The 74 bits below the clock count up from a random start."""
+        """`count` ids, ascending. The 62 bits below the variant count up from a random start."""
         start = self._reserve(count)
-        return [_uuid7(start + place) for place in range(count)]
+        return [_uuid(start + place) for place in range(count)]
 
     def mint_one(self) -> UUID:
-        """One id: 1.2 µs, in a list of one 2.0."""
-        return _uuid7(self._reserve(1))
+        """One id: 0.9 µs, in a list of one 1.4."""
+        return _uuid(self._reserve(1))
 
     def _reserve(self, count: int) -> int:
         with self._lock:
-            start = (time.time_ns() // 1_000_000) << 74 | getrandbits(72) << 1
-            if start <= self._last:
-                # The same millisecond again, or a clock that went back. Ahead by a leap, not by
-                # one: a forked process goes on from the same place.
-                start = self._last + 1 + getrandbits(48)
+            last, now_ms = self._last, time.time_ns() // 1_000_000
+            # The same millisecond again, or a clock that went back. Ahead by a leap, not by one: a
+            # forked process goes on from the same place.
+            start = last + 1 + getrandbits(48)
+            if now_ms > last >> 80 or (start + count) >> _COUNTED_BITS != last >> _COUNTED_BITS:
+                start = _random_start(max(now_ms, (last >> 80) + 1))
             self._last = start + count
         return start
 
 
-def _uuid7(value: int) -> UUID:
-    """48 bits of clock, version 7, 12 bits, variant 10, 62 bits."""
-    low = value & ((1 << _RANDOM_BITS) - 1)
-    middle = (value >> _RANDOM_BITS) & 0xFFF
-    clock = value >> 74
+def _random_start(ms: int) -> int:
+    """48 bits of clock, version 7, 12 bits, variant 10, 62 bits, of them the first one 0."""
+    return ms << 80 | 7 << 76 | getrandbits(12) << 64 | 2 << 62 | getrandbits(_COUNTED_BITS - 1)
+
+
+def _uuid(number: int) -> UUID:
     id = UUID.__new__(UUID)  # Its own __init__ looks for six ways to be called, for 1.5 µs.
-    _set(id, "int", clock << 80 | 7 << 76 | middle << 64 | 2 << 62 | low)
+    _set(id, "int", number)
     _set(id, "is_safe", _SAFE_UNKNOWN)
     return id
 

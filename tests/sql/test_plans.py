@@ -417,6 +417,9 @@ async def test_an_enqueue_of_one_job_reads_no_table(
     job = (id, "bulk", "kind 0", 5, "{}", None, None, 5, None, "new", None)
     plan = await explain(backlog, plan_cache_mode, "enqueue_job", *job)
     plan.check(indexes=set(), rows=1, pages_per_row=PAGES_PER_WRITE)
+    plain = (id, "bulk", "kind 0", 5, "{}", 5, None, None)
+    plan = await explain(backlog, plan_cache_mode, "enqueue_plain_job", *plain)
+    plan.check(indexes=set(), rows=1, pages_per_row=PAGES_PER_WRITE)
 
 
 @small_and_large

@@ -124,6 +124,74 @@ async def test_a_statement_may_have_a_deadline_of_its_own(dsn: str) -> None:
         await lane.run("nap", execute("select pg_sleep(0.3)"), deadline_s=10.0)
 
 
+async def test_a_short_deadline_holds_beside_a_long_one(dsn: str) -> None:
+    async with open_lane(dsn, size=2) as lane, anyio.create_task_group() as tasks:
+        begun, done = anyio.Event(), anyio.Event()
+
+        async def hold(connection: Connection) -> None:
+            begun.set()
+            await done.wait()
+
+        tasks.start_soon(lane.run, "hold", hold)
+        await begun.wait()
+        with anyio.fail_after(5), pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+            await lane.run("nap", execute("select pg_sleep(60)"), deadline_s=SHORT_S)
+        assert lane.used == 1, "the long one goes on"
+        done.set()
+        await eventually(lambda: lane.idle == 1)
+
+
+async def test_a_deadline_holds_after_others_were_met(dsn: str) -> None:
+    async with open_lane(dsn, deadline_s=SHORT_S, pgbouncer=True) as lane:
+        for pause_s in (0.0, SHORT_S / 2, SHORT_S * 2):  # Before and after the timer of the first.
+            await lane.run("step", execute("select 1"))
+            await anyio.sleep(pause_s)
+            with anyio.fail_after(5), pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+                await lane.run("nap", execute("select pg_sleep(60)"))
+
+
+async def test_statements_that_are_late_together_end_together(dsn: str) -> None:
+    async with open_lane(dsn, size=3, deadline_s=SHORT_S, pgbouncer=True) as lane:
+
+        async def nap() -> None:
+            with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+                await lane.run("nap", execute("select pg_sleep(60)"))
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(nap)
+        assert (lane.used, lane.idle) == (0, 0)
+
+
+async def test_an_operation_that_does_not_notice_its_deadline_is_cancelled(dsn: str) -> None:
+    async with open_lane(dsn, deadline_s=SHORT_S) as lane:
+        with anyio.fail_after(5), pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+            await lane.run("deaf", lambda _: anyio.sleep_forever())
+        assert (lane.used, lane.idle) == (0, 0)
+        assert await lane.run("step", fetch_value("select 7")) == 7
+
+
+def test_deadlines_hold_on_the_next_loop_too(dsn: str) -> None:
+    lane = Lane(
+        functools.partial(connect, DatabaseConfig(dsn=dsn, pgbouncer=True)),
+        size=1,
+        deadline_s=SHORT_S,
+        observe=ignore_observation,
+    )
+
+    async def step() -> None:
+        await lane.run("step", execute("select 1"))
+        await lane.close()  # The timer is still to come, and its loop will be gone.
+
+    async def nap() -> None:
+        with anyio.fail_after(5), pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+            await lane.run("nap", execute("select pg_sleep(60)"))
+
+    asyncio.run(step())
+    asyncio.run(nap())
+
+
 async def test_whoever_finds_no_place_in_time_is_told_so(dsn: str) -> None:
     async with open_lane(dsn, deadline_s=SHORT_S) as lane, anyio.create_task_group() as tasks:
         done = anyio.Event()
@@ -272,6 +340,56 @@ async def test_a_result_that_arrives_while_its_caller_is_being_cancelled_is_not_
             with anyio.CancelScope(shield=True):
                 result = await lane.run("step", fetch_value("select 7"))
             assert result == 7
+
+
+async def test_a_caller_cancelled_by_a_scope_waits_for_its_statement_and_has_its_result(
+    dsn: str, connection: Connection
+) -> None:
+    await connection.execute("select pg_advisory_lock(1)")
+    results: list[object] = []
+
+    async def call(lane: Lane, scope: anyio.CancelScope) -> None:
+        with scope:
+            lock = fetch_value("select 7 from pg_advisory_lock_shared(1)")
+            results.append(await lane.run("step", lock))
+            await lane.run("step", fetch_value("select 8"))
+
+    async with open_lane(dsn) as lane, anyio.create_task_group() as tasks:
+        scope = anyio.CancelScope()
+        tasks.start_soon(call, lane, scope)
+        await eventually(lambda: connection.fetchval(BUSY, OURS))
+        scope.cancel()
+        for _ in range(50):
+            await checkpoint()
+        assert scope.cancelled_caught is False, "it waits"
+        await connection.execute("select pg_advisory_unlock(1)")
+    assert results == [7]
+    assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("is_scope_cancelled", [False, True])
+async def test_a_caller_cancelled_by_asyncio_goes_at_once_also_out_of_a_cancelled_scope(
+    dsn: str, connection: Connection, is_scope_cancelled: bool
+) -> None:
+    await connection.execute("select pg_advisory_lock(1)")
+    async with open_lane(dsn) as lane:
+        scope = anyio.CancelScope()
+
+        async def call() -> None:
+            with scope:
+                await lane.run("step", execute("select pg_advisory_lock_shared(1)"))
+
+        task = asyncio.ensure_future(call())
+        await eventually(lambda: connection.fetchval(BUSY, OURS))
+        if is_scope_cancelled:
+            scope.cancel()
+            await checkpoint()
+        task.cancel()
+        with anyio.fail_after(5):
+            await asyncio.wait({task})
+        assert lane.used == 1, "the statement goes on"
+        await connection.execute("select pg_advisory_unlock(1)")
+        await eventually(lambda: lane.used == 0)
 
 
 async def test_whoever_gives_up_waiting_for_a_place_takes_none_along(dsn: str) -> None:
@@ -486,7 +604,7 @@ async def test_ddl_under_prepared_statements_disturbs_no_statement(
     try:
         for number in range(10):
             jobs = [new_job(unique_key="k"), new_job(unique_key="k"), new_job(delay_s=60.0)]
-            assert await store.enqueue_jobs(jobs) == {jobs[0].id, jobs[2].id}
+            assert set(await store.enqueue_jobs(jobs)) == {jobs[0].id, jobs[2].id}
             assert len(await store.enqueue_jobs([new_job() for _ in range(500)])) == 500
             claimed = await world.claim()
             assert len(claimed) == 501

@@ -93,7 +93,7 @@ class World(ABC):
         """Enqueue `count` equal jobs; their ids in the order of claims."""
         ids = new_job_ids(count)
         jobs = [new_job(**(changes | {"id": id})) for id in ids]
-        assert await self.store.enqueue_jobs(jobs) == set(ids)
+        assert set(await self.store.enqueue_jobs(jobs)) == set(ids)
         return ids
 
     async def claim(

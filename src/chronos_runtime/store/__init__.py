@@ -8,7 +8,7 @@ what it won. `StoreUnavailable` means "perhaps later"; it may also mean that the
 and only its reply was lost, so every write can be sent again or looked up afterwards.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 from uuid import UUID
@@ -114,8 +114,8 @@ class Store(Protocol):
     def schedules(self) -> ScheduleStore:
         """The part that keeps schedules and alarms."""
 
-    async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> set[UUID]:
-        """Insert; the ids that went in. Others clash with a live job's id or unique key."""
+    async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> Collection[UUID]:
+        """Insert; the ids that went in, each once. Others clash with a live job's id or key."""
 
     async def claim_jobs(
         self,

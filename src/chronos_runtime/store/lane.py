@@ -9,6 +9,7 @@ returned. Actors that must not be starved have a lane to themselves.
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ import anyio.lowlevel
 import asyncpg
 
 from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.store.deadlines import Deadlines
 from chronos_runtime.store.faults import FAULTS, breaks_connection, translate
 from chronos_runtime.store.sql import query
 
@@ -43,6 +45,7 @@ class Lane:
         self._idle: list[asyncpg.Connection] = []
         self._steps: set[asyncio.Future[Any]] = set()  # The loop itself holds tasks but weakly.
         self._closings = 0
+        self._deadlines = Deadlines()
         self._places = anyio.Semaphore(size)
         self.size = size
 
@@ -77,10 +80,7 @@ class Lane:
                 self._step(statement, operation, deadline_s or self._deadline_s)
             )
             self._steps.add(step)
-            ended = step.get_loop().create_future()
-            step.add_done_callback(functools.partial(self._end_step, ended))
-            with anyio.CancelScope(shield=True):
-                await ended  # Not the step: asyncio would hand a cancellation on to it.
+            await self._wait(step)
             result = step.result()
             answered = True
             return result
@@ -99,6 +99,18 @@ class Lane:
             except TimeoutError as error:
                 raise StoreUnavailable(f"{statement}: no connection came free in time") from error
 
+    async def _wait(self, step: asyncio.Future[Any]) -> None:
+        ended = step.get_loop().create_future()
+        step.add_done_callback(functools.partial(self._end_step, ended))
+        try:
+            await ended  # Not the step: asyncio would hand a cancellation on to it.
+        except asyncio.CancelledError:
+            if anyio.current_effective_deadline() > -math.inf:
+                raise  # No scope of ours was cancelled, so this is asyncio's own.
+            # A shield from the beginning would cost every statement 10 µs.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([step])
+
     def _end_step(self, ended: asyncio.Future[None], step: asyncio.Future[Any]) -> None:
         self._steps.discard(step)
         self._places.release()
@@ -115,7 +127,7 @@ class Lane:
     ) -> T:
         closings = self._closings
         connection = await self._take(statement)
-        deadline = _Deadline(connection, deadline_s)
+        deadline = self._deadlines.start(connection, deadline_s)
         is_sound = False
         try:
             result = await operation(connection)
@@ -129,7 +141,7 @@ class Lane:
             is_sound = not breaks_connection(failure)
             raise translate(failure, statement) from failure
         finally:
-            deadline.lift()
+            self._deadlines.lift(deadline)
             if is_sound and not deadline.is_over and closings == self._closings:
                 self._idle.append(connection)
             else:
@@ -154,27 +166,3 @@ class Lane:
                 await connection.close(timeout=_CLOSE_S)
             except FAULTS:
                 connection.terminate()
-
-
-class _Deadline:
-    """Terminates a connection whose statement takes too long; then even one that does not notice.
-
-    A timer, not a task to wait for: that would cost every statement 30 µs.
-    """
-
-    def __init__(self, connection: asyncpg.Connection, after_s: float) -> None:
-        self._connection = connection
-        self._task = asyncio.current_task()
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(after_s, self._pass)
-        self.is_over = False
-
-    def lift(self) -> None:
-        """The statement has ended."""
-        self._timer.cancel()
-
-    def _pass(self) -> None:
-        self.is_over = True
-        self._connection.terminate()
-        assert self._task is not None
-        self._timer = self._loop.call_later(_CLOSE_S, self._task.cancel)

@@ -6,7 +6,7 @@ thousands costs more than running them.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from uuid import UUID
 
@@ -79,13 +79,13 @@ class PostgresStore:
         """A new connection of its own, set up as every connection of this store is."""
         return await connect(self._config)
 
-    async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> set[UUID]:
+    async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> Collection[UUID]:
         if len(jobs) < _BULK_FROM:
             return await self._client.run(
                 "enqueue_jobs", lambda connection: insert_jobs(connection, jobs)
             )
 
-        async def insert_in_bulk(connection: asyncpg.Connection) -> set[UUID]:
+        async def insert_in_bulk(connection: asyncpg.Connection) -> Collection[UUID]:
             async with connection.transaction():
                 await connection.execute("set local statement_timeout = 0")
                 return await insert_jobs(connection, jobs)
