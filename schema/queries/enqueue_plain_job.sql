@@ -2,8 +2,8 @@
 --   $1 id · $2 topic · $3 kind · $4 priority · $5 payload, as text · $6 max attempts · $7 timeout ·
 --   $8 supervisor
 -- To be sent outside a transaction: an id that is taken is an error, and now() is the clock.
--- Measured: 14 µs beyond a bare insert, not 30. What it saves is the look for a conflict before the
--- insert and the mark on the row that one might still come, which goes to the WAL twice.
+-- Measured: 14 µs beyond a bare insert, not 30, for there is no conflict to look for
+-- and to confirm the row against, and no instant to work out.
 insert into chronos.jobs as job (
     id, topic, kind, priority, payload, max_attempts, timeout_s, supervisor
 )
