@@ -28,7 +28,7 @@ from chronos_runtime.metrics import Metrics
 from chronos_runtime.store import Store
 from chronos_runtime.supervisor import Supervisor
 
-_PING_S = 0.25
+_PING_S = 0.5  # Each ping wakes both loops: 0.4 ms of an idle process.
 _STACK_FRAMES = 12
 
 _log = logging.getLogger(__name__)

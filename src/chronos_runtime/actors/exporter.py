@@ -23,7 +23,8 @@ from chronos_runtime.errors import ConfigError
 from chronos_runtime.metrics import Metrics
 
 _TICK_S = 1.0
-_SHUTDOWN_S = 0.05  # How long the event loop may wait for the server's thread to end.
+# How long the event loop may wait for the server's thread to end, which looks so often.
+_SHUTDOWN_S = 0.1
 
 _log = logging.getLogger(__name__)
 
