@@ -26,9 +26,17 @@ class Headline(msgspec.Struct, frozen=True):
 HEADLINES = (
     Headline("drain", "jobs_per_s", "No-op jobs, one process, history kept", " jobs/s"),
     Headline("drain", "ratio_to_floor", "… against the same statements on bare asyncpg", " ×"),
+    Headline("peers", "drain_ratio_to_graphile_worker", "… against Graphile Worker", " ×"),
+    Headline("peers", "drain_ratio_to_pg_boss", "… against pg-boss", " ×"),
+    Headline("peers", "drain_ratio_to_pgqueuer", "… against PgQueuer", " ×"),
+    Headline("peers", "drain_ratio_to_procrastinate", "… against Procrastinate", " ×"),
+    Headline("backlog", "throughput_1m_to_10k", "… with 1,000,000 waiting, to 10,000", " ×"),
     Headline("drain", "transactions_per_job", "Transactions a job"),
     Headline("drain", "wal_bytes_per_job", "WAL a job", " bytes"),
     Headline("drain", "worker_cpu_us_per_job", "Worker CPU a job", " µs"),
+    Headline("latency", "idle_p50_ms", "From enqueue to start, idle, median", " ms"),
+    Headline("latency", "idle_p99_ms", "… 99th percentile", " ms"),
+    Headline("mixed", "rss_mb_max", "Memory in ten minutes of mixed load, at most", " MB"),
 )
 
 
@@ -39,8 +47,8 @@ def section() -> str:
         return "None are kept here yet: `python -m benchmarks drain` measures on your machine.\n"
     lines = ["| | |", "|---|---:|"]
     for one in HEADLINES:
-        if one.benchmark in kept:
-            value = kept[one.benchmark].report.figures[one.figure]
+        figures = kept[one.benchmark].report.figures if one.benchmark in kept else {}
+        if (value := figures.get(one.figure)) is not None:  # A peer may have been left out.
             lines.append(f"| {one.text} | {spoken(value)}{one.unit} |")
     lines.append("")
     for name, result in kept.items():
