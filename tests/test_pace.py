@@ -46,8 +46,8 @@ def test_slow_handlers_have_a_slow_pace(process: Process) -> None:
     process.inflight.claim(make_jobs(10))
     for _ in range(10):
         process.inflight.start()
-    process.now += 5.0
     process.inflight.rest()  # A free slot found nothing, but ten run: this is no rest.
+    process.now += 5.0
     assert process.pace.measure() == pytest.approx(1_000 / 5.05)
 
 
