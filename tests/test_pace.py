@@ -51,6 +51,14 @@ def test_slow_handlers_have_a_slow_pace(process: Process) -> None:
     assert process.pace.measure() == pytest.approx(1_000 / 5.05)
 
 
+def test_a_claim_that_comes_while_jobs_run_is_part_of_the_same_work(process: Process) -> None:
+    process.inflight.claim(make_jobs(1))
+    process.inflight.start()
+    process.now += 0.5
+    process.work(10, seconds=0.5)
+    assert process.inflight.busy_s == pytest.approx(1.0)
+
+
 def test_a_moment_of_work_does_not_promise_millions(process: Process) -> None:
     process.work(100, seconds=0.000_001)
     assert process.pace.measure() == pytest.approx(10_000.0)

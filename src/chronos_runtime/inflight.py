@@ -12,12 +12,9 @@ under the interpreter's lock.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from uuid import UUID
 
 from chronos_runtime.job import Job
-
-_id = attrgetter("id")
 
 
 class Inflight:
@@ -41,9 +38,8 @@ class Inflight:
         """Queued and running jobs of the topics that have a limit."""
         self.low_water = 0
         """The claimer wants to hear when no more than so many jobs are queued."""
-        self._opened_at = clock()
-        self._idle_since: float | None = self._opened_at
-        self._idle_s = 0.0
+        self._busy_s = 0.0  # Up to the last rest.
+        self._busy_since: float | None = None
         self.claimed = 0
         self.queued = 0
         self.running = 0
@@ -72,14 +68,13 @@ class Inflight:
         old attempt still runs. The newer claim is refused, and the claimer gives it back: two
         runs of one job at once would be the double ownership the fence exists to prevent.
         """
-        by_id = dict(zip(map(_id, jobs), jobs, strict=True))
+        by_id = {job.id: job for job in jobs}
         taken = list(jobs)
         if not self._jobs.keys().isdisjoint(by_id):
             taken = [job for job in jobs if job.id not in self._jobs]
             by_id = {job.id: job for job in taken}
-        if taken and self._idle_since is not None:
-            self._idle_s += self._clock() - self._idle_since
-            self._idle_since = None
+        if taken and self._busy_since is None:
+            self._busy_since = self._clock()
         self._jobs.update(by_id)
         self._count(taken, 1)
         self.claimed += len(taken)
@@ -90,14 +85,14 @@ class Inflight:
     @property
     def busy_s(self) -> float:
         """For how long, in all, any job was queued or running."""
-        now = self._clock()
-        idle_s = 0.0 if self._idle_since is None else now - self._idle_since
-        return now - self._opened_at - self._idle_s - idle_s
+        if self._busy_since is None:
+            return self._busy_s
+        return self._busy_s + self._clock() - self._busy_since
 
     def rest(self) -> None:
         """A slot found nothing to do: the process is idle from now on, unless others run jobs."""
-        if self._idle_since is None and not self.queued and not self.running:
-            self._idle_since = self._clock()
+        if not self.queued and not self.running:
+            self._busy_s, self._busy_since = self.busy_s, None
 
     def start(self) -> bool:
         """A queued job's handler starts; whether the claimer wants to hear of it."""

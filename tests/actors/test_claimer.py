@@ -305,6 +305,17 @@ async def test_a_claim_goes_on_where_the_last_one_ended() -> None:
     assert not any(wanted.frontiers[:2])
 
 
+async def test_every_topic_of_a_claim_has_a_frontier_of_its_own() -> None:
+    stand = Stand(["a", "b"])
+    for topic in ("a", "b"):
+        await stand.enqueue(1, topic=topic)
+    await stand.claimer.claim_once(2)  # One of each.
+    await stand.enqueue(2, topic="a")
+    await stand.claimer.claim_once(2)
+    seqs = {job.topic: job.seq for job in (await stand.taken(4))[:2]}
+    assert {one.topic: one.frontiers[5] for one in stand.store.asked[-1]} == seqs
+
+
 async def test_what_returns_behind_the_frontier_is_looked_for(clock: Clock) -> None:
     stand = Stand()
     await stand.enqueue(10)

@@ -180,25 +180,31 @@ async def test_a_handler_may_take_its_time_to_clean_up() -> None:
         assert ends(await bench.outcomes(1)) == ["cancelled"]
 
 
+class Waiting:
+    """Handlers that note who started, and stay until they may leave."""
+
+    def __init__(self) -> None:
+        self.started: list[Job] = []
+        self.leave = anyio.Event()
+
+    async def handle(self, job: Job, payload: object) -> None:
+        self.started.append(job)
+        await self.leave.wait()
+
+
 @every_reason
 async def test_a_job_that_is_stopped_while_it_waits_never_starts(reason: StopReason) -> None:
-    started: list[Job] = []
-    leave = anyio.Event()
-
-    async def wait(job: Job, payload: object) -> None:
-        started.append(job)
-        await leave.wait()
-
-    bench = ExecutorBench(wait)
+    waiting = Waiting()
+    bench = ExecutorBench(waiting.handle)
     jobs = make_jobs(3)
     async with running(bench.executor.run):
         bench.give(*jobs)
         await wait_all_tasks_blocked()
         bench.executor.stop(jobs[1].id, reason)
         assert ends(await bench.outcomes(1)) == [REASONS[reason]]  # At once, not at its turn.
-        leave.set()
+        waiting.leave.set()
         assert ends(await bench.outcomes(2)) == ["succeeded", "succeeded"]
-    assert started == [jobs[0], jobs[2]]
+    assert waiting.started == [jobs[0], jobs[2]]
 
 
 async def test_stopping_a_job_nobody_has_does_nothing() -> None:
@@ -216,25 +222,19 @@ async def test_stopping_a_job_nobody_has_does_nothing() -> None:
 
 
 async def test_a_queued_job_that_was_stopped_leaves_nothing_behind() -> None:
-    started: list[Job] = []
-    leave = anyio.Event()
-
-    async def wait(job: Job, payload: object) -> None:
-        started.append(job)
-        await leave.wait()
-
-    bench = ExecutorBench(wait)
+    waiting = Waiting()
+    bench = ExecutorBench(waiting.handle)
     first, stopped, last = make_jobs(3)
     async with running(bench.executor.run):
         bench.give(first, stopped)
         await wait_all_tasks_blocked()
         bench.executor.stop(stopped.id, "cancel")  # The only one of its queue.
         assert ends(await bench.outcomes(1)) == ["cancelled"]
-        leave.set()
+        waiting.leave.set()
         assert ends(await bench.outcomes(1)) == ["succeeded"]
         bench.give(last, stopped)  # Given back and claimed again: the stop was for another claim.
         assert ends(await bench.outcomes(2)) == ["succeeded", "succeeded"]
-    assert started == [first, last, stopped]
+    assert waiting.started == [first, last, stopped]
 
 
 # A late stop never hits the next job. First: the moments one can think of.
