@@ -23,5 +23,5 @@ select
     lineage_id, lineage_no
 from chronos.all_jobs
 where id = any (array(select member.id from member))
-order by coalesce(lineage_no, 1), finished_at nulls last
+order by coalesce(lineage_no, 1), finished_at nulls last, id
 limit (select $2::bigint)

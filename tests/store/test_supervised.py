@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chronos_runtime.errors import StoreError
-from chronos_runtime.ids import new_job_id
+from chronos_runtime.ids import new_job_id, new_job_ids
 from chronos_runtime.job import Finish, Job
 from chronos_runtime.lineage import fact_id
 from chronos_runtime.store import JobRecord
@@ -232,6 +232,15 @@ async def test_a_line_is_read_by_any_of_its_attempts(world: World) -> None:
         assert [one.retry_of for one in found] == [None, *line[:3]]
         assert [one.state for one in found] == ["failed"] * 3 + ["running"]
     assert [one.id for one in await world.store.list_lineage(first, 2)] == line[:2]
+
+
+async def test_two_attempts_after_one_failure_stand_in_the_order_of_their_ids(world: World) -> None:
+    first = await fail_one(world)
+    earlier, later = new_job_ids(2)
+    for id in (later, earlier):
+        assert await world.store.start_attempt(first, id=id, payload=None, delay_s=0.0)
+    found = await world.store.list_lineage(first, 10)
+    assert [one.id for one in found] == [first, earlier, later]
 
 
 async def test_a_plain_job_is_a_line_of_one(world: World) -> None:

@@ -60,4 +60,6 @@ def line_of(rows: Iterable[Row], one: Row) -> list[Row]:
     """The attempts of the line that a task belongs to, the first one first."""
     first = one.lineage_id or one.id
     found = [row for row in rows if first in (row.id, row.lineage_id)]
-    return sorted(found, key=lambda row: (row.lineage_no or 1, row.finished_at or float("inf")))
+    return sorted(
+        found, key=lambda row: (row.lineage_no or 1, row.finished_at or float("inf"), row.id)
+    )
