@@ -19,13 +19,13 @@ class Nudge:
 
     def __init__(self) -> None:
         self._event = anyio.Event()
-        self._is_set = False
+        self.is_set = False
         self.is_closed = False
 
     def __call__(self) -> None:
         """Nudge. Never waits, never fails, and costs next to nothing the second time."""
-        if not self._is_set:
-            self._is_set = True
+        if not self.is_set:
+            self.is_set = True
             self._event.set()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
@@ -35,10 +35,10 @@ class Nudge:
         """
         with anyio.move_on_after(timeout_s):
             await self._event.wait()
-        is_nudged = self._is_set and not self.is_closed
+        is_nudged = self.is_set and not self.is_closed
         if is_nudged:
             self._event = anyio.Event()
-            self._is_set = False
+            self.is_set = False
         return is_nudged
 
     def close(self) -> None:

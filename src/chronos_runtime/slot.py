@@ -33,7 +33,7 @@ class Slot:
 
     def __init__(self) -> None:
         self.job: Job | None = None
-        self.queue = TopicQueue(NEVER)
+        self.queue = TopicQueue(None)
         self.scope = anyio.CancelScope()
         self.reason: StopReason | None = None
         self.started_at = 0.0

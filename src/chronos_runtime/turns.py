@@ -29,20 +29,35 @@ class KindInTopic:
 
 
 class TopicQueue:
-    """The claimed jobs of one topic, how many of them may run at once, and their kinds."""
+    """The claimed jobs of one topic, how many of them may run at once, and their kinds.
 
-    __slots__ = ("jobs", "kinds", "limit", "running")
+    Those that run are counted only where there is a limit: that would cost the others 0.1 µs a job.
+    """
 
-    def __init__(self, limit: float) -> None:
+    __slots__ = ("is_limited", "jobs", "kinds", "limit", "running")
+
+    def __init__(self, limit: int | None) -> None:
         self.jobs: deque[Job] = deque()
         self.kinds: dict[str, KindInTopic] = {}
-        self.limit = limit
+        self.is_limited = limit is not None
+        self.limit = limit or 0
         self.running = 0
 
     @property
-    def may_start(self) -> bool:
-        """Whether it has a job that its limit lets start."""
-        return bool(self.jobs) and self.running < self.limit
+    def is_full(self) -> bool:
+        """Whether its limit lets no more of its jobs start."""
+        return self.is_limited and self.running >= self.limit
+
+    def enter(self) -> bool:
+        """Under a limit, a job starts; whether it was the last one that may."""
+        self.running += 1
+        return self.running == self.limit
+
+    def leave(self) -> bool:
+        """Under a limit, a job ended; whether that lets another start where none could."""
+        was_full = self.running == self.limit
+        self.running -= 1
+        return was_full and bool(self.jobs)
 
 
 class Turns:
@@ -59,10 +74,10 @@ class Turns:
         for topic, some in _by_topic(jobs):
             queue = self._queues.get(topic)
             if queue is None:
-                queue = self._queues[topic] = TopicQueue(self._limits.get(topic, NEVER))
+                queue = self._queues[topic] = TopicQueue(self._limits.get(topic))
             was_empty = not queue.jobs
             queue.jobs.extend(some)
-            if was_empty and queue.may_start:
+            if was_empty and not queue.is_full:
                 self.waiting.append(queue)
 
     def remove(self, id: UUID) -> Job | None:

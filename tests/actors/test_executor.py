@@ -195,6 +195,18 @@ async def test_the_claimer_hears_that_there_is_room_when_the_queue_runs_low() ->
         assert await bench.room.wait(0)
 
 
+async def test_the_claimer_hears_that_there_is_room_while_every_slot_is_taken() -> None:
+    crowd = Crowd()
+    bench = ExecutorBench(crowd.handler, concurrency=1)
+    bench.inflight.low_water = 1
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(2))
+        await wait_all_tasks_blocked()
+        assert await bench.room.wait(0)  # One is queued, and no slot rests that could tell.
+        crowd.leave.set()
+        await bench.outcomes(2)
+
+
 async def test_starts_waits_and_runs_are_counted_by_topic_and_kind() -> None:
     async def do_nothing(job: Job, payload: object) -> None: ...
 
@@ -281,6 +293,33 @@ class BrokenGauge:
     def set(self, value: float) -> None:
         if self._breaks():
             raise RuntimeError("the gauge broke")
+
+
+async def test_the_timeout_of_a_job_that_ended_is_none_of_the_next_one() -> None:
+    leave = anyio.Event()
+    sweeps: list[float] = []
+
+    async def stay_unless_timed_closely(job: Job, payload: object) -> None:
+        if job.timeout_s != 0.001:
+            await leave.wait()
+
+    def note_sweep() -> bool:
+        sweeps.append(anyio.current_time())
+        return False
+
+    bench = ExecutorBench(stay_unless_timed_closely, concurrency=2)
+    bench.metrics.inbox_fill = BrokenGauge(note_sweep)  # type: ignore[assignment]
+    async with running(bench.executor.run):
+        bench.give(make_job(timeout_s=0.001))
+        await bench.outcomes(1)
+        bench.give(make_job())  # On the same slot: the one that rested last.
+        await wait_all_tasks_blocked()
+        sweeps.clear()
+        bench.give(make_job(timeout_s=100.0))  # On the other, so that deadlines are looked at.
+        await eventually(lambda: len(sweeps) >= 3)
+        assert len(bench.outbox) == 0
+        leave.set()
+        assert ends(await bench.outcomes(2)) == ["succeeded"] * 2
 
 
 async def test_a_crash_inside_the_executor_gives_its_jobs_back() -> None:

@@ -299,6 +299,19 @@ async def test_a_stop_in_a_handlers_last_synchronous_stretch_hits_nobody(
 
 
 @every_reason
+async def test_a_stop_in_the_middle_of_a_turn_hits_nobody(
+    reason: StopReason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def finish_while_being_stopped(job: Job, payload: object) -> None:
+        pair.aim()
+
+    pair = Pair(finish_while_being_stopped, reason)
+    monkeypatch.setattr("chronos_runtime.actors.executor._TURN_S", 3_600.0)
+    await pair.bench.outcome_of(make_job(kind="second"))  # From here on nobody yields.
+    assert ends([await pair.run()]) == ["succeeded"]
+
+
+@every_reason
 async def test_a_stop_of_a_handler_that_never_waits_hits_nobody(reason: StopReason) -> None:
     async def finish_at_once(job: Job, payload: object) -> None:
         pair.aim()

@@ -74,6 +74,27 @@ async def test_many_jobs_finish_at_once_each_with_its_own_outcome(world: World) 
     assert await world.store.finish_jobs([]) == set()
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [{"state": "dead"}, {"result": "7"}, {"error": '{"message": "boom"}'}],
+    ids=["state", "result", "error"],
+)
+async def test_one_that_differs_in_one_thing_is_written_so_among_plain_successes(
+    world: World, odd: dict[str, Any]
+) -> None:
+    await world.enqueue(3)
+    jobs = await world.claim()
+    plain: dict[str, Any] = {"state": "succeeded", "run_s": 0.5}
+    changes: list[dict[str, Any]] = [plain, plain | odd, plain]
+    pairs = list(zip(jobs, changes, strict=True))
+    await world.store.finish_jobs([Finish(job, **change) for job, change in pairs])
+    for job, change in pairs:
+        after = await world.get(job.id)
+        assert after.state == change["state"]
+        assert after.result == (7 if "result" in change else None)
+        assert [error["message"] for error in after.errors] == ["boom"] * ("error" in change)
+
+
 async def test_finishing_twice_writes_once_and_the_second_look_says_applied(world: World) -> None:
     job = await world.claim_one()
     assert await _verdict(world, job) == "owned"

@@ -134,36 +134,34 @@ class Executor:
         self._inflight.unqueue(jobs)
         self._outbox.put_all(Return(job, "release") for job in jobs)
 
-    def _start(self, slot: Slot) -> KindInTopic | None:
-        """Let the next job that may start count as running, topic by topic in turn; its kind."""
+    def _start(self, slot: Slot) -> Job:
+        """Let the next job that may start count as running, topic by topic in turn."""
         waiting = self._waiting
-        if not waiting:
-            return None
         slot.queue = queue = waiting[0]
         jobs = queue.jobs
         slot.job = job = jobs.popleft()
-        queue.running = running = queue.running + 1
-        if not jobs or running >= queue.limit:
+        is_full = queue.is_limited and queue.enter()
+        if is_full or not jobs:
             waiting.popleft()
         elif len(waiting) > 1:
             waiting.rotate(-1)
         slot.kind = kind = queue.kinds.get(job.kind) or self._meet(queue, job)
         slot.started_at = started = time.monotonic()
-        slot.reason = None
         timeout_s = kind.timeout_s if job.timeout_s is None else job.timeout_s
         if timeout_s is not None and not kind.handler.is_processor:
             slot.deadline = started + timeout_s
             self._timed()
         kind.note_wait(job.wait_s + started - job.claimed_at)
-        if self._inflight.start():
+        if self._inflight.start() and not self._room.is_set:
             self._room()
-        return kind
+        return job
 
     async def _serve(self, slot: Slot) -> None:
         """One slot's life: job after job in one scope, a new scope after one was used."""
         opener.set(functools.partial(self._open, slot))
         await slot.wake.wait()
         while True:
+            slot.reason = None
             try:
                 with anyio.CancelScope() as slot.scope:
                     try:
@@ -181,33 +179,37 @@ class Executor:
 
     async def _serve_until_stopped(self, slot: Slot) -> None:
         """Job after job. A coroutine of our own around each handler would cost 0.2 µs a job."""
-        while not slot.scope.cancel_called:
-            kind = self._start(slot)
-            if kind is None:
+        waiting, resting, queued = self._waiting, self._resting, self._queued
+        inflight, put = self._inflight, self._outbox.put
+        while slot.reason is None:
+            if not waiting:
                 if self._is_closed:
                     return
-                self._inflight.rest()
+                inflight.rest()
                 self._room()
                 await self._rest(slot)
                 continue
-            job = slot.job
-            assert job is not None
-            if self._waiting and self._resting:
-                self._queued()
-            outcome: Outcome
+            job, kind = self._start(slot), slot.kind
+            if waiting and resting and not queued.is_set:
+                queued()
             try:
                 result = await kind.function(job, kind.decode(job.payload))
             except BaseException as error:  # The user's code: anything may come.
                 if is_meant_for_us(error):
                     raise
-                outcome = self._broken(slot, job, error)
+                self._end(slot, self._broken(slot, job, error))
             else:
                 run_s = time.monotonic() - slot.started_at
-                if result is None:
-                    outcome = Finish(job, "succeeded", run_s)
+                if result is None and slot.ended is None and not slot.queue.is_limited:
+                    # What `_end` does, written out for the usual end: 0.1 µs a job.
+                    slot.job = None
+                    slot.deadline = NEVER
+                    inflight.running -= 1
+                    inflight.reporting += 1
+                    kind.note_run(run_s)
+                    put(Finish(job, "succeeded", run_s))
                 else:
-                    outcome = self._outcomes.returned(job, kind.handler, result, run_s)
-            self._end(slot, outcome)
+                    self._end(slot, self._outcomes.returned(job, kind.handler, result, run_s))
             if slot.started_at > self._turn_ends:
                 await self._yield(slot)
 
@@ -266,9 +268,8 @@ class Executor:
         if slot.ended is not None:
             outcome = slot.written(outcome)
         queue = slot.queue
-        if queue.running == queue.limit and queue.jobs:
+        if queue.is_limited and queue.leave():
             self._waiting.append(queue)
-        queue.running -= 1
         self._inflight.stop(outcome.job)
         slot.kind.note_run(outcome.run_s)
         self._outbox.put(outcome)
