@@ -23,5 +23,7 @@ select
     lineage_id, lineage_no
 from chronos.all_jobs
 where id = any (array(select member.id from member))
+  -- An id may have been used again, for a job of no line.
+  and (select line.id from line) in (id, lineage_id)
 order by coalesce(lineage_no, 1), finished_at nulls last, id
 limit (select $2::bigint)

@@ -249,6 +249,15 @@ async def test_a_plain_job_is_a_line_of_one(world: World) -> None:
     assert await world.store.list_lineage(new_job_id(), 10) == []
 
 
+async def test_a_job_that_bears_the_id_of_an_attempt_again_is_not_of_its_line(world: World) -> None:
+    first = await fail_one(world)
+    second = await start(world, first)
+    [job] = await world.claim(room=1)
+    assert await world.finish(job)
+    await world.store.enqueue_jobs([new_job(id=second)])
+    assert [one.id for one in await world.store.list_lineage(first, 10)] == [first, second]
+
+
 async def test_an_escalated_task_stands_with_the_dead_letters(world: World) -> None:
     failed, other = await fail_one(world), await world.make_dead()
     assert await world.store.escalate_jobs([failed, other]) == {failed}
