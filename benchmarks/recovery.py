@@ -42,14 +42,13 @@ _HOLDER = """
     select left(worker.id::text, 18) as worker, worker.pid
     from chronos.jobs as job
     join chronos.workers as worker on left(worker.id::text, 18) = left(job.lease_token::text, 18)
-    where job.state = 'running'
     group by worker.id
     order by count(*) desc
     limit 1
 """
 _RUNNING = """
     select count(*) from chronos.jobs
-    where state = 'running' and left(lease_token::text, 18) <> $1
+    where left(lease_token::text, 18) <> $1
 """
 
 

@@ -334,15 +334,16 @@ CREATE TABLE chronos.jobs (
     CONSTRAINT jobs_names_fit CHECK ((((octet_length(topic) >= 1) AND (octet_length(topic) <= 200)) AND (topic <> '*'::text) AND ((octet_length(kind) >= 1) AND (octet_length(kind) <= 200)) AND ((octet_length(unique_key) >= 1) AND (octet_length(unique_key) <= 1000)))),
     CONSTRAINT jobs_priority_in_range CHECK (((priority >= 0) AND (priority <= 9))),
     CONSTRAINT jobs_run_at_is_finite CHECK (((run_at >= '2000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at <= '9999-01-01 00:00:00+00'::timestamp with time zone))),
-    CONSTRAINT jobs_running_has_lease CHECK ((((state = 'running'::chronos.job_state) = (lease_token IS NOT NULL)) AND ((lease_token IS NULL) = (lease_until IS NULL)))),
-    CONSTRAINT jobs_state_is_live CHECK ((state = ANY (ARRAY['scheduled'::chronos.job_state, 'ready'::chronos.job_state, 'running'::chronos.job_state]))),
     CONSTRAINT jobs_timeout_is_positive CHECK (((timeout_s > (0)::double precision) AND (timeout_s < 'Infinity'::real)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_insert_scale_factor='0.2', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
 
 CREATE VIEW chronos.all_jobs AS
  SELECT jobs.id,
-    jobs.state,
+        CASE
+            WHEN (jobs.lease_token IS NULL) THEN jobs.state
+            ELSE 'running'::chronos.job_state
+        END AS state,
     jobs.topic,
     jobs.kind,
     jobs.priority,
@@ -415,6 +416,14 @@ COMMENT ON COLUMN chronos.allowed_functions.function_name IS 'null: every functi
 COMMENT ON COLUMN chronos.allowed_functions.role IS 'The role to call it as (set local role); null: as the worker is logged in.';
 
 COMMENT ON COLUMN chronos.allowed_functions.timeout_s IS 'Its statement_timeout; null: as the worker is configured.';
+
+CREATE TABLE chronos.claims (
+    token uuid NOT NULL,
+    look_at timestamp with time zone NOT NULL,
+    ids uuid[] NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY chronos.claims ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 CREATE TABLE chronos.idle_marks (
     topic text NOT NULL,
@@ -554,6 +563,9 @@ ALTER TABLE ONLY chronos.jobs ALTER COLUMN seq SET DEFAULT nextval('chronos.job_
 ALTER TABLE ONLY chronos.allowed_functions
     ADD CONSTRAINT allowed_functions_once UNIQUE NULLS NOT DISTINCT (schema_name, function_name);
 
+ALTER TABLE ONLY chronos.claims
+    ADD CONSTRAINT claims_pkey PRIMARY KEY (token);
+
 ALTER TABLE ONLY chronos.idle_marks
     ADD CONSTRAINT idle_marks_pkey PRIMARY KEY (topic, worker);
 
@@ -561,10 +573,16 @@ ALTER TABLE chronos.job_history
     ADD CONSTRAINT job_history_state_is_final CHECK ((state <> ALL (ARRAY['scheduled'::chronos.job_state, 'ready'::chronos.job_state, 'running'::chronos.job_state]))) NOT VALID;
 
 ALTER TABLE chronos.jobs
+    ADD CONSTRAINT jobs_lease_is_whole CHECK ((((lease_token IS NULL) = (lease_until IS NULL)) AND ((lease_token IS NULL) OR (state = 'ready'::chronos.job_state)))) NOT VALID;
+
+ALTER TABLE chronos.jobs
     ADD CONSTRAINT jobs_lineage_is_whole CHECK (((retry_of IS NULL) OR ((supervisor IS NOT NULL) AND (lineage_id IS NOT NULL) AND (lineage_no >= 2)))) NOT VALID;
 
 ALTER TABLE ONLY chronos.jobs
-    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id) WITH (fillfactor='45', deduplicate_items=off);
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE chronos.jobs
+    ADD CONSTRAINT jobs_state_waits CHECK ((state = ANY (ARRAY['scheduled'::chronos.job_state, 'ready'::chronos.job_state]))) NOT VALID;
 
 ALTER TABLE chronos.jobs
     ADD CONSTRAINT jobs_supervisor_fits CHECK ((octet_length(supervisor) <= 180)) NOT VALID;
@@ -603,8 +621,6 @@ CREATE INDEX job_history_default_schedule_id_finished_at_idx ON chronos.job_hist
 CREATE INDEX jobs_lineage ON chronos.jobs USING btree (lineage_id) WHERE (lineage_id IS NOT NULL);
 
 CREATE INDEX jobs_ready ON chronos.jobs USING btree (topic, priority, seq) WHERE (state = 'ready'::chronos.job_state);
-
-CREATE INDEX jobs_running ON chronos.jobs USING btree (id) WHERE (state = 'running'::chronos.job_state);
 
 CREATE INDEX jobs_schedule ON chronos.jobs USING btree (schedule_id) WHERE (schedule_id IS NOT NULL);
 

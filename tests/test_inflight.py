@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from chronos_runtime.inflight import Inflight
+from chronos_runtime.job import Job
 from tests.actors.bench import make_job, make_jobs
 
 
@@ -94,6 +95,44 @@ def test_a_job_that_left_cannot_leave_again() -> None:
     inflight.settle([job.id])
     with pytest.raises(KeyError):
         inflight.settle([job.id])
+
+
+def through(inflight: Inflight, *jobs: Job) -> None:
+    inflight.unqueue(jobs)
+    inflight.settle([job.id for job in jobs])
+
+
+def test_a_claim_is_over_when_its_last_job_is_settled() -> None:
+    inflight = Inflight(10)
+    first, second = (make_jobs(3, lease_token=UUID(int=number)) for number in (1, 2))
+    inflight.claim(first)
+    inflight.claim(second)
+    through(inflight, first[0], second[0], first[1], second[1])
+    assert inflight.claims_over == []
+    through(inflight, second[2])
+    assert inflight.claims_over == [UUID(int=2)]
+    through(inflight, first[2])
+    assert inflight.claims_over == [UUID(int=2), UUID(int=1)]
+
+
+def test_a_claim_of_which_a_job_was_refused_is_never_over() -> None:
+    inflight = Inflight(10)
+    old = make_job(lease_token=UUID(int=1))
+    again = make_job(id=old.id, lease_token=UUID(int=2))
+    other = make_job(lease_token=UUID(int=2))
+    inflight.claim([old])
+    assert inflight.claim([again, other]) == [other]
+    through(inflight, other)
+    assert inflight.claims_over == [], "the lease of the one refused may still stand"
+
+
+def test_a_claim_with_a_lease_that_stands_is_never_over() -> None:
+    inflight = Inflight(10)
+    jobs = make_jobs(2, lease_token=UUID(int=1))
+    inflight.claim(jobs)
+    inflight.keep_claim(UUID(int=1))
+    through(inflight, *jobs)
+    assert inflight.claims_over == []
 
 
 def test_a_place_that_would_become_negative_is_a_bug() -> None:

@@ -20,6 +20,7 @@ from chronos_runtime.store import JobRecord
 from chronos_runtime.store.migrations import Connection
 from tests.actors.bench import restarts, sample
 from tests.eventually import eventually
+from tests.leases import lease
 
 DEADLINE_S = 20.0  # A claim that met a hiccup may keep the claimer from looking back for ten.
 NEVER_S = 3_600.0
@@ -502,10 +503,7 @@ async def test_a_row_that_cannot_be_reaped_does_not_hold_up_the_others(
     async def work(job: Job, payload: object) -> None: ...
 
     jobs = await client.enqueue_many([client.job("work") for _ in range(5)])
-    await connection.execute(
-        "update chronos.jobs set state = 'running', attempt = 1,"
-        " lease_token = gen_random_uuid(), lease_until = now() - interval '1 minute'"
-    )
+    await lease(connection, [job.id for job in jobs], UUID(int=7), -60.0)
     await connection.execute(
         "create function refuse() returns trigger language plpgsql"
         " as $$ begin raise exception 'this row cannot be written'; end $$"

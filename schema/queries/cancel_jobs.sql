@@ -12,12 +12,12 @@ with found as materialized (
 asked as (
     update chronos.jobs as job
     set cancel_requested = true
-    where job.id = any (array(select found.id from found where found.state = 'running'))
+    where job.id = any (array(select found.id from found where found.lease_token is not null))
     returning pg_notify('chronos_cancel', job.id::text)
 ),
 removed as (
     delete from chronos.jobs as job
-    where job.id = any (array(select found.id from found where found.state <> 'running'))
+    where job.id = any (array(select found.id from found where found.lease_token is null))
 ),
 ended as (
     insert into chronos.job_history (
@@ -30,7 +30,7 @@ ended as (
         kind, unique_key, payload, errors, schedule_id, occurrence, supervisor, retry_of,
         lineage_id, lineage_no
     from found
-    where state <> 'running'
+    where lease_token is null
 ),
 noted as materialized (
     select chronos.note_fires(
@@ -38,7 +38,8 @@ noted as materialized (
         array_agg(errors -> -1)
     )
     from found
-    where state <> 'running' and schedule_id is not null
+    where lease_token is null and schedule_id is not null
     having count(*) > 0
 )
-select found.id, found.state::text as state from found left join noted on true
+select found.id, case when found.lease_token is null then found.state::text else 'running' end as state
+from found left join noted on true

@@ -3,7 +3,8 @@
 -- Locks nothing. Index: jobs_schedule, job_history_schedule.
 (
     select
-        live.id, live.state::text as state, live.occurrence, live.enqueued_at, live.attempt,
+        live.id, case when live.lease_token is null then live.state::text else 'running' end as state,
+        live.occurrence, live.enqueued_at, live.attempt,
         live.errors -> -1 as error, null::timestamptz as finished_at
     from chronos.jobs as live
     where live.schedule_id = $1

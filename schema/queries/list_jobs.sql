@@ -2,7 +2,7 @@
 --   $1 states (null: all) · $2 topic (null: all) · $3 kind (null: all) · $4 only ids below this
 --   one (null: from the newest) · $5 page size
 -- Locks nothing. Picks ids along four indexes that are in id order, each only where one of its
--- states is wanted, then reads those: jobs_running · primary key · job_history_not_succeeded ·
+-- states is wanted, then reads those: the claims' ids · primary key · job_history_not_succeeded ·
 -- job_history_id. So a page of dead letters costs a page, whatever the backlog; what a topic or
 -- a kind filters out is walked over. coalesce (true where no filter is given) and the limits in
 -- subselects keep the planner from guessing how few rows there are and sorting the whole table
@@ -17,7 +17,12 @@ where id = any (array(
     (
         select job.id
         from chronos.jobs as job
-        where job.state = 'running' and coalesce('running' = any ($1::text[]), true)
+        where job.id = any (array(
+            select unnest(claim.ids)
+            from chronos.claims as claim
+            where coalesce('running' = any ($1::text[]), true)
+        ))
+          and job.lease_token is not null
           and coalesce(job.topic = $2, true) and coalesce(job.kind = $3, true)
           and job.id < coalesce($4::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
         order by job.id desc
@@ -27,7 +32,7 @@ where id = any (array(
     (
         select job.id
         from chronos.jobs as job
-        where job.state <> 'running' and coalesce($1 && '{scheduled,ready}', true)
+        where job.lease_token is null and coalesce($1 && '{scheduled,ready}', true)
           and coalesce(job.state::text = any ($1), true)
           and coalesce(job.topic = $2, true) and coalesce(job.kind = $3, true)
           and job.id < coalesce($4::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')

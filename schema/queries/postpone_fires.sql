@@ -6,7 +6,7 @@ set state = 'scheduled', run_at = $2
 where job.id = any (array(
     select waiting.id
     from chronos.jobs as waiting
-    where waiting.schedule_id = $1 and waiting.state <> 'running' and $2 > now()
+    where waiting.schedule_id = $1 and waiting.lease_token is null and $2 > now()
     order by waiting.id
     for update
 ))

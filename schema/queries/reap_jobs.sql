@@ -5,8 +5,8 @@
 --   $3 only ids after this one · $4 at most this many
 -- Fenced by its own predicate under the row lock: a job that finished meanwhile is not touched,
 -- one just extended is not either. Any number of processes may reap at once: locked rows are
--- skipped; the schedules of fires that end here are waited for. Index: jobs_running, in id order, so
--- that a caller can step over a row that fails.
+-- skipped; the schedules of fires that end here are waited for. Looks at the claims whose time has
+-- come, then by the primary key, in id order, so that a caller can step over a row that fails.
 with expired as materialized (
     select
         job.id, job.lease_token, job.run_at, job.enqueued_at, job.attempt, job.max_attempts,
@@ -23,13 +23,22 @@ with expired as materialized (
             when job.supervisor is null then 'dead'
             else 'failed'
         end as next_state
-    from chronos.jobs as job
-    where job.state = 'running'
-      and (job.lease_until < now() or job.lease_token between $1 and $2)
-      and job.id > $3
-    order by job.id
+    from (
+        select given.id, claim.token
+        from chronos.claims as claim
+        cross join unnest(claim.ids) as given (id)
+        where (claim.look_at < now() or claim.token between $1 and $2) and given.id > $3
+        order by given.id
+    ) as claimed
+    cross join lateral (
+        select *
+        from chronos.jobs as held
+        where held.id = claimed.id
+          and held.lease_token = claimed.token
+          and (held.lease_until < now() or held.lease_token between $1 and $2)
+        for update skip locked
+    ) as job
     limit $4
-    for update skip locked
 ),
 removed as (
     delete from chronos.jobs as job
@@ -50,8 +59,7 @@ ended as (
 ),
 revived as (
     update chronos.jobs as job
-    set state = 'ready',
-        lease_token = null,
+    set lease_token = null,
         lease_until = null,
         errors = (select expired.errors from expired where expired.id = job.id)
     where job.id = any (array(select expired.id from expired where expired.next_state = 'ready'))

@@ -24,12 +24,13 @@ waiting as (
     select head.kind, count(*) as jobs
     from topic
     cross join lateral (
-        select job.kind
+        select job.kind, job.lease_token
         from chronos.jobs as job
         where job.state = 'ready' and job.topic = topic.name
         order by job.priority, job.seq
         limit (select $1::bigint)
     ) as head
+    where head.lease_token is null
     group by head.kind
 )
 select waiting.kind, waiting.jobs

@@ -6,15 +6,22 @@ place. So the law below always holds; it is asserted here and exported:
 
     claimed = queued + running + reporting + settled
 
+It counts, too, what is left of each claim, so that the claimer can have claims forgotten that are
+over: no job has their token any more.
+
 The heartbeater reads it from another thread: it only ever copies the table, which is one step
 under the interpreter's lock.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from uuid import UUID
 
 from chronos_runtime.job import Job
+
+_token = attrgetter("lease_token")
 
 
 class Inflight:
@@ -38,6 +45,9 @@ class Inflight:
         """Queued and running jobs of the topics that have a limit."""
         self.low_water = 0
         """The claimer wants to hear when no more than so many jobs are queued."""
+        self._claims: dict[UUID, int] = {}  # Jobs of each claim that are not settled.
+        self.claims_over: list[UUID] = []
+        """The tokens of claims whose jobs are all settled, for the claimer to take out."""
         self._busy_s = 0.0  # Up to the last rest.
         self._busy_since: float | None = None
         self.claimed = 0
@@ -68,14 +78,13 @@ class Inflight:
         old attempt still runs. The newer claim is refused, and the claimer gives it back: two
         runs of one job at once would be the double ownership the fence exists to prevent.
         """
-        by_id = {job.id: job for job in jobs}
-        taken = list(jobs)
-        if not self._jobs.keys().isdisjoint(by_id):
-            taken = [job for job in jobs if job.id not in self._jobs]
-            by_id = {job.id: job for job in taken}
+        # Those refused count, too: their lease stands until they are given back.
+        for token, count in _count_tokens(jobs):
+            self._claims[token] = self._claims.get(token, 0) + count
+        put = self._jobs.setdefault
+        taken = [job for job in jobs if put(job.id, job) is job]
         if taken and self._busy_since is None:
             self._busy_since = self._clock()
-        self._jobs.update(by_id)
         self._count(taken, 1)
         self.claimed += len(taken)
         self.queued += len(taken)
@@ -104,7 +113,7 @@ class Inflight:
         """A running job's handler ended: its outcome waits to be written."""
         self.running -= 1
         self.reporting += 1
-        if job.topic in self.unfinished:
+        if self.unfinished and job.topic in self.unfinished:
             self.unfinished[job.topic] -= 1
 
     def unqueue(self, jobs: Sequence[Job]) -> None:
@@ -115,13 +124,20 @@ class Inflight:
 
     def settle(self, ids: Iterable[UUID]) -> None:
         """Outcomes are committed, or known to be stale: these jobs are not ours any more."""
-        count = 0
-        for id in ids:
-            del self._jobs[id]
-            count += 1
-        self.reporting -= count
-        self.settled += count
+        jobs = [self._jobs.pop(id) for id in ids]
+        self.reporting -= len(jobs)
+        self.settled += len(jobs)
         self.check()
+        for token, count in _count_tokens(jobs):
+            left = self._claims.pop(token, None)
+            if left == count:
+                self.claims_over.append(token)
+            elif left is not None:
+                self._claims[token] = left - count
+
+    def keep_claim(self, token: UUID) -> None:
+        """A job is about to be settled whose lease stands: its claim is not over, and not ours."""
+        self._claims.pop(token, None)
 
     def held_longer_than(self, age_s: float) -> list[Job]:
         """The jobs whose lease a beat must extend: claimed or extended at least so long ago.
@@ -143,3 +159,12 @@ class Inflight:
         assert min(self.queued, self.running, self.reporting) >= 0
         assert self.claimed == self.queued + self.running + self.reporting + self.settled
         assert len(self._jobs) == self.claimed - self.settled
+
+
+def _count_tokens(jobs: Sequence[Job]) -> Iterable[tuple[UUID, int]]:
+    """How many jobs of one claim stand together, in turn: mostly all of them do.
+
+    Not a Counter: to hash a token costs 0.3 µs, to see that it is the same one 0.03.
+    """
+    for token, run in groupby(map(_token, jobs)):
+        yield token, len(list(run))

@@ -82,10 +82,17 @@ class FlakyStore(MemoryStore):
         room: int,
         lease_s: float,
         claimed_at: float,
+        over: Sequence[UUID] = (),
     ) -> list[Job]:
         def carry_out() -> Awaitable[list[Job]]:
             return super(FlakyStore, self).claim_jobs(
-                token, wanted, kinds=kinds, room=room, lease_s=lease_s, claimed_at=claimed_at
+                token,
+                wanted,
+                kinds=kinds,
+                room=room,
+                lease_s=lease_s,
+                claimed_at=claimed_at,
+                over=over,
             )
 
         return await self._call("claim_jobs", room, carry_out, [])

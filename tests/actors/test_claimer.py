@@ -47,6 +47,7 @@ class WatchedStore(FlakyStore):
         super().__init__()
         self.asked: list[list[Wanted]] = []
         self.kinds: list[str] = []
+        self.over: list[list[UUID]] = []
         self.clock: Clock | None = None
         self.costs_s: list[float] = []
         """How long the next claims take, by the claimer's clock."""
@@ -60,13 +61,15 @@ class WatchedStore(FlakyStore):
         room: int,
         lease_s: float,
         claimed_at: float,
+        over: Sequence[UUID] = (),
     ) -> list[Job]:
         self.asked.append([Wanted(one.topic, one.room, list(one.frontiers)) for one in wanted])
         self.kinds = list(kinds)
         if self.clock is not None and self.costs_s:
             self.clock.now += self.costs_s.pop(0)
+        self.over.append(list(over))
         return await super().claim_jobs(
-            token, wanted, kinds=kinds, room=room, lease_s=lease_s, claimed_at=claimed_at
+            token, wanted, kinds=kinds, room=room, lease_s=lease_s, claimed_at=claimed_at, over=over
         )
 
     @property
@@ -576,6 +579,32 @@ async def test_a_lost_claim_is_not_forgotten_while_the_outage_lasts() -> None:
         jobs = await stand.taken(3)
     assert {job.attempt for job in jobs} == {1}
     assert len(stand.store.calls["release_claim"]) == 7
+
+
+async def test_a_claim_that_is_over_is_told_with_the_next_one() -> None:
+    stand = Stand()
+    await stand.enqueue(3)
+    await stand.claimer.claim_once(2)
+    first, second = await stand.taken(2)
+    await stand.end(first)
+    await stand.claimer.claim_once(1)
+    await stand.end(second)
+    await stand.claimer.claim_once(1)
+    await stand.claimer.claim_once(1)
+    assert stand.store.over == [[], [], [first.lease_token], []]
+
+
+async def test_a_claim_that_is_over_is_told_again_if_it_may_not_have_been_heard() -> None:
+    stand = Stand()
+    await stand.enqueue(1)
+    await stand.claimer.claim_once(1)
+    [job] = await stand.taken(1)
+    await stand.end(job)
+    stand.store.fail("claim_jobs", Before(AWAY))
+    with pytest.raises(StoreUnavailable):
+        await stand.claimer.claim_once(1)
+    await stand.claimer.claim_once(1)
+    assert stand.store.over == [[], [job.lease_token], [job.lease_token]]
 
 
 async def test_every_claim_bears_a_token_of_its_own() -> None:

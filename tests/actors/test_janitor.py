@@ -1,5 +1,6 @@
 """The janitor keeps partitions ahead, retention behind, and presence fresh."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,16 @@ class BreakingStore(MemoryStore):
     """Cannot make partitions while it is broken."""
 
     is_broken = False
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock=clock)
+        self.patrolled: list[UUID] = []
+        self.patrols: list[tuple[UUID | None, int]] = []
+        """What the next patrols come back with."""
+
+    async def note_claims(self, *, limit: int, after: UUID) -> tuple[UUID | None, int]:
+        self.patrolled.append(after)
+        return self.patrols.pop(0) if self.patrols else (None, 0)
 
     async def make_partitions(self, days_ahead: int) -> int:
         if self.is_broken:
@@ -100,6 +111,17 @@ async def test_a_look_at_the_history_that_failed_is_taken_again_in_the_next_roun
     house.store.is_broken = False
     await house.janitor.tidy_once()
     assert house.partitions("made") == 4
+
+
+async def test_the_patrol_goes_on_where_it_stopped_and_begins_again_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house = House()
+    house.store.patrols = [(UUID(int=5), 0), (None, 2), (UUID(int=3), 0)]
+    for _ in range(3):
+        await house.janitor.tidy_once()
+    assert house.store.patrolled == [UUID(int=0), UUID(int=5), UUID(int=0)]
+    assert caplog.text.count("leases found that belong to no claim") == 1
 
 
 async def test_history_is_dropped_by_the_day_once_it_is_old_enough() -> None:

@@ -331,6 +331,7 @@ async def test_an_outcome_refused_even_without_its_result_is_left_to_its_lease(
     assert counts(desk) == {"unwritable": 1}
     assert "refused" in caplog.text
     assert (await desk.get(job)).state == "running"
+    assert desk.inflight.claims_over == [], "it is by its claim that the lease is found"
     desk.now += 31.0  # Nobody beats for it any more.
     [reaped] = await desk.store.reap_jobs(limit=10, after=FIRST)
     assert (reaped.id, reaped.state) == (job.id, "ready")

@@ -67,7 +67,7 @@ def test_cancel_ends_what_waits_and_asks_what_runs(cli: Cli, use: str) -> None:
     running = enqueued(cli, "greet")
     execute(
         use,
-        "update chronos.jobs set state = 'running', lease_token = gen_random_uuid(),"
+        "update chronos.jobs set lease_token = gen_random_uuid(),"
         " lease_until = now() + interval '1 minute'",
     )
     assert cli("jobs", "cancel", running, "--json").json == {running: "requested"}

@@ -73,7 +73,9 @@ class Checker:
     async def live(self, state: str | None = None) -> int:
         """How many jobs are live, in that state."""
         counted: int = await self.queue.fetchval(
-            "select count(*) from chronos.jobs where $1::text is null or state::text = $1", state
+            "select count(*) from chronos.all_jobs where finished_at is null"
+            " and ($1::text is null or state::text = $1)",
+            state,
         )
         return counted
 
@@ -99,7 +101,7 @@ class Checker:
         async def expired() -> bool:
             is_expired: bool = await self.queue.fetchval(
                 "select coalesce(bool_and(lease_until < clock_timestamp()), false)"
-                " from chronos.jobs where state = 'running'"
+                " from chronos.jobs where lease_token is not null"
             )
             return is_expired
 
@@ -113,7 +115,7 @@ class Checker:
         )
         live_rows = await self.queue.fetch(
             "select id, state::text as state, kind, attempt, max_attempts, lease_token, errors"
-            " from chronos.jobs"
+            " from chronos.all_jobs where finished_at is null"
         )
         evidence = await self.evidence.fetch("select * from evidence order by at")
         starts = [row for row in evidence if row["what"] == "start"]

@@ -96,6 +96,7 @@ async def test_late_news_of_a_lost_lease_does_not_stop_the_next_attempt(
     fleet.start(dsn=proxy.dsn, watchdog={"interval_s": 0.02})
     await checker.wait_started(1)
     await checker.queue.execute("update chronos.jobs set lease_until = now() - interval '1 s'")
+    await checker.queue.execute("update chronos.claims set look_at = now() - interval '1 s'")
     await eventually(lambda: news.sprung, DEADLINE_S)  # The heartbeater is about to hear it.
     gate.open(attempt=1)
     await checker.wait_started(1, attempt=2)

@@ -61,10 +61,11 @@ LEASED = {"lease_token": f"'{TOKEN}'", "lease_until": "now()"}
 @pytest.mark.parametrize(
     ("constraint", "columns"),
     [
-        ("jobs_state_is_live", {"state": "'succeeded'"}),
-        ("jobs_state_is_live", {"state": "'dead'"}),
-        ("jobs_state_is_live", {"state": "'cancelled'"}),
-        ("jobs_state_is_live", {"state": "'failed'"}),
+        ("jobs_state_waits", {"state": "'succeeded'"}),
+        ("jobs_state_waits", {"state": "'dead'"}),
+        ("jobs_state_waits", {"state": "'cancelled'"}),
+        ("jobs_state_waits", {"state": "'failed'"}),
+        ("jobs_state_waits", {"state": "'running'"}),
         ("jobs_supervisor_fits", {"supervisor": "repeat('x', 181)"}),
         ("jobs_lineage_is_whole", {"retry_of": f"'{TOKEN}'"}),
         (
@@ -80,12 +81,9 @@ LEASED = {"lease_token": f"'{TOKEN}'", "lease_until": "now()"}
                 "supervisor": "''",
             },
         ),
-        ("jobs_running_has_lease", {"state": "'running'"}),
-        ("jobs_running_has_lease", {"state": "'running'", "lease_token": f"'{TOKEN}'"}),
-        ("jobs_running_has_lease", {"state": "'running'", "lease_until": "now()"}),
-        ("jobs_running_has_lease", {"state": "'ready'", **LEASED}),
-        ("jobs_running_has_lease", {"state": "'scheduled'", **LEASED}),
-        ("jobs_running_has_lease", {"state": "'ready'", "lease_until": "now()"}),
+        ("jobs_lease_is_whole", {"lease_token": f"'{TOKEN}'"}),
+        ("jobs_lease_is_whole", {"lease_until": "now()"}),
+        ("jobs_lease_is_whole", {"state": "'scheduled'", **LEASED}),
         ("jobs_priority_in_range", {"priority": "10"}),
         ("jobs_priority_in_range", {"priority": "-1"}),
         ("jobs_attempt_in_range", {"attempt": "-1"}),
@@ -123,7 +121,7 @@ async def test_an_impossible_job_cannot_be_stored(
 @pytest.mark.parametrize(
     "columns",
     [
-        {"state": "'running'", **LEASED},
+        {"state": "'ready'", **LEASED},
         {"state": "'scheduled'", "run_at": "'9999-01-01 00:00:00+00'"},
         {"run_at": "'2000-01-01 00:00:00+00'", "priority": "0"},
         {"priority": "9", "timeout_s": "0.001", "errors": "'[]'", "unique_key": "'k'"},
@@ -146,8 +144,8 @@ async def test_what_every_job_has_cannot_be_missing(connection: Connection, colu
 
 
 async def test_a_running_job_cannot_lose_its_lease_by_an_update(connection: Connection) -> None:
-    await insert_job(connection, state="'running'", **LEASED)
-    for change in ("lease_token = null", "lease_until = null", "state = 'ready'"):
+    await insert_job(connection, **LEASED)
+    for change in ("lease_token = null", "lease_until = null", "state = 'scheduled'"):
         with pytest.raises(asyncpg.CheckViolationError):
             await connection.execute(f"update chronos.jobs set {change}")
 
@@ -269,7 +267,7 @@ async def test_old_jobs_in_the_default_partition_are_pruned_a_batch_at_a_time(
 
 async def test_one_view_shows_live_and_ended_jobs(connection: Connection) -> None:
     await insert_job(connection)
-    await insert_job(connection, state="'running'", cancel_requested="true", **LEASED)
+    await insert_job(connection, cancel_requested="true", **LEASED)
     await insert_ended(connection, datetime.now(UTC), result="'1'", run_s="0.5")
     rows = await connection.fetch(
         "select state::text, lease_token, cancel_requested, finished_at is not null as ended,"
@@ -283,7 +281,7 @@ async def test_one_view_shows_live_and_ended_jobs(connection: Connection) -> Non
 
 
 async def test_a_heartbeat_leaves_every_index_alone(connection: Connection) -> None:
-    await insert_job(connection, id=f"'{TOKEN}'", state="'running'", attempt="1", **LEASED)
+    await insert_job(connection, id=f"'{TOKEN}'", attempt="1", **LEASED)
     await connection.fetch(query("extend_leases"), [TOKEN], [TOKEN], [1], 30.0)
     await connection.execute("select pg_stat_force_next_flush()")
 

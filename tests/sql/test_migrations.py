@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
 import anyio
 import asyncpg
@@ -10,7 +11,7 @@ import pytest
 from chronos_runtime.errors import SchemaOutdated, SchemaTooNew, StoreUnavailable
 from chronos_runtime.store import migrations
 from chronos_runtime.store.migrations import Connection, check_version, migrate, schema_version
-from chronos_runtime.store.sql import Migration
+from chronos_runtime.store.sql import Migration, query
 from chronos_runtime.store.sql import migrations as known_migrations
 from tests.eventually import eventually
 
@@ -249,3 +250,36 @@ async def test_a_database_with_jobs_in_it_gets_schedules_without_being_rewritten
     assert await empty.fetchval(where) == before
     [row] = await empty.fetch("select schedule_id, occurrence from chronos.all_jobs")
     assert tuple(row) == (None, None)
+
+
+async def test_what_runs_while_claims_get_rows_of_their_own_is_finished_or_reaped_as_ever(
+    empty: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "migrations", lambda: known_migrations()[:6])
+        await migrate(empty)
+    ids, tokens = [UUID(int=number) for number in range(1, 6)], [UUID(int=8), UUID(int=9)]
+    await empty.execute(
+        """
+        insert into chronos.jobs (id, kind, state, attempt, lease_token, lease_until)
+        select id, 'greet', 'running', 1, token, now() + make_interval(secs => lease_s)
+        from unnest($1::uuid[], $2::uuid[], $3::integer[]) as given (id, token, lease_s)
+        """,
+        ids[:4],
+        [tokens[0], tokens[0], tokens[1], tokens[1]],
+        [60, 60, -60, 60],
+    )
+    await empty.execute("insert into chronos.jobs (id, kind) values ($1, 'greet')", ids[4])
+    await migrate(empty)
+    reaped = await empty.fetch(query("reap_jobs"), None, None, UUID(int=0), 100)
+    assert [row["id"] for row in reaped] == ids[2:3]
+    ended = ([0.1, 0.1], None, None, None, False)
+    [row] = await empty.fetch(query("finish_jobs"), ids[:2], tokens[:1], [1], *ended)
+    assert row["moved"] is None
+    rows = await empty.fetch("select id, state::text as state from chronos.all_jobs order by id")
+    assert [row["state"] for row in rows] == ["succeeded"] * 2 + ["ready", "running", "ready"]
+    with pytest.raises(asyncpg.CheckViolationError):  # As a worker of the version before claims.
+        await empty.execute(
+            "update chronos.jobs set state = 'running', lease_token = $1, lease_until = now()",
+            tokens[0],
+        )

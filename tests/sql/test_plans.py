@@ -63,14 +63,18 @@ _LOAD = (
     from generate_series(1, {BACKLOG}) as number
     """,
     f"""
-    update chronos.jobs
-    set state = 'running', attempt = 1, lease_token = '{TOKEN}',
-        lease_until = now() + interval '1 hour'
-    where id = any (array(
-        select id from chronos.jobs
-        where state = 'ready' and topic = 'mail' and priority = 5
-        order by seq limit {RUNNING}
-    ))
+    with leased as (
+        update chronos.jobs
+        set attempt = 1, lease_token = '{TOKEN}', lease_until = now() + interval '1 hour'
+        where id = any (array(
+            select id from chronos.jobs
+            where state = 'ready' and topic = 'mail' and priority = 5
+            order by seq limit {RUNNING}
+        ))
+        returning id
+    )
+    insert into chronos.claims (token, look_at, ids)
+    select '{TOKEN}', now(), array_agg(id) from leased
     """,
     """
     select chronos.make_history_partition((now() at time zone 'UTC')::date - day)
@@ -136,7 +140,8 @@ async def backlog(
 async def samples(backlog: Connection) -> Samples:
     """For each state, the ids of jobs all over the table."""
     sample = """
-        select id from chronos.jobs where state = $1::text::chronos.job_state
+        select id from chronos.all_jobs
+        where state = $1::text::chronos.job_state and finished_at is null
         order by md5(id::text) limit 2000
     """
     return {
@@ -282,6 +287,7 @@ async def test_a_claim_goes_by_the_ready_index(
         [0] * 40,
         kinds,
         count,
+        [],
     )
     plan.check(indexes={"jobs_ready", "jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
 
@@ -308,6 +314,7 @@ async def test_a_claim_steps_over_no_more_than_lies_behind_the_frontier(
         frontiers,
         kinds,
         count,
+        [],
     )
     plan.check(indexes={"jobs_ready", "jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
 
@@ -317,7 +324,7 @@ async def test_a_finish_goes_by_the_primary_key(
     backlog: Connection, samples: Samples, plan_cache_mode: str, count: int
 ) -> None:
     ids = sorted(samples["running"][:count])
-    ended = ([0.5] * count, ["succeeded"] * count, ['{"a": 1}'] * count, [None] * count)
+    ended = ([0.5] * count, ["succeeded"] * count, ['{"a": 1}'] * count, [None] * count, True)
     plan = await explain(backlog, plan_cache_mode, "finish_jobs", ids, [TOKEN], [1], *ended)
     plan.check(indexes={"jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
 
@@ -352,33 +359,44 @@ async def test_a_second_look_goes_by_the_primary_key_and_the_history_by_id(
     )
 
 
-async def test_a_sweep_that_finds_nothing_costs_what_is_running(
+async def test_a_sweep_that_finds_nothing_costs_what_is_claimed(
     backlog: Connection, plan_cache_mode: str
 ) -> None:
-    # Claims that tests before this one rolled back are in the index until somebody has met them.
-    await explain(backlog, plan_cache_mode, "list_expired", UUID(int=0), 500)
     plan = await explain(backlog, plan_cache_mode, "reap_jobs", None, None, UUID(int=0), 500)
-    plan.check(indexes={"jobs_running"}, rows=RUNNING, pages_per_row=1)
+    plan.check(indexes={"jobs_pkey"}, rows=RUNNING, pages_per_row=PAGES_PER_READ)
     plan = await explain(backlog, plan_cache_mode, "list_expired", UUID(int=0), 500)
-    plan.check(indexes={"jobs_running"}, rows=RUNNING, pages_per_row=1)
+    plan.check(indexes={"jobs_pkey"}, rows=RUNNING, pages_per_row=PAGES_PER_READ)
+
+
+async def test_a_review_of_claims_costs_what_is_claimed(
+    backlog: Connection, plan_cache_mode: str
+) -> None:
+    plan = await explain(backlog, plan_cache_mode, "review_claims", 1_000)
+    plan.check(indexes={"jobs_pkey"}, rows=RUNNING, pages_per_row=PAGES_PER_READ)
+
+
+async def test_a_patrol_costs_the_stretch_it_walks(
+    backlog: Connection, plan_cache_mode: str
+) -> None:
+    plan = await explain(backlog, plan_cache_mode, "note_claims", UUID(int=2**110), 5_000)
+    plan.check(indexes={"jobs_pkey"}, rows=5_000, pages_per_row=2)
 
 
 @pytest.mark.parametrize("count", [10, 500])  # watchdog.batch_max
-async def test_a_sweep_goes_by_the_running_index(
+async def test_a_sweep_goes_by_the_claims_and_the_primary_key(
     backlog: Connection, plan_cache_mode: str, count: int
 ) -> None:
     plan = await explain(
         backlog, plan_cache_mode, "reap_jobs", UUID(int=0), UUID(int=9), UUID(int=0), count
     )
-    plan.check(indexes={"jobs_running", "jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
+    plan.check(indexes={"jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
 
 
-async def test_giving_a_lost_claim_back_goes_by_the_running_index(
+async def test_giving_a_lost_claim_back_goes_by_the_claim_and_the_primary_key(
     backlog: Connection, plan_cache_mode: str
 ) -> None:
-    await explain(backlog, plan_cache_mode, "list_expired", UUID(int=0), 500)  # As above.
-    plan = await explain(backlog, plan_cache_mode, "release_claim", UUID(int=8))
-    plan.check(indexes={"jobs_running"}, rows=RUNNING, pages_per_row=1)
+    plan = await explain(backlog, plan_cache_mode, "release_claim", TOKEN)
+    plan.check(indexes={"jobs_pkey"}, rows=RUNNING, pages_per_row=PAGES_PER_WRITE)
 
 
 @small_and_large
@@ -504,9 +522,9 @@ async def test_a_line_is_found_by_the_indexes_of_lines(
 @pytest.mark.parametrize(
     ("states", "indexes"),
     [
-        (None, {"jobs_pkey", "jobs_running", "job_history_id", "job_history_not_succeeded"}),
+        (None, {"jobs_pkey", "job_history_id", "job_history_not_succeeded"}),
         (["ready", "scheduled"], {"jobs_pkey"}),
-        (["running"], {"jobs_running"}),
+        (["running"], {"jobs_pkey"}),
         (["dead"], {"job_history_not_succeeded"}),
         (["dead", "cancelled"], {"job_history_not_succeeded"}),
         (["failed"], {"job_history_not_succeeded"}),
@@ -531,9 +549,9 @@ async def test_a_survey_stops_at_its_bound(backlog: Connection, plan_cache_mode:
     plan = await explain(backlog, plan_cache_mode, "survey_topics", 1_000)
     topics = 6
     plan.check(
-        indexes={"jobs_ready", "jobs_scheduled", "jobs_running"},
+        indexes={"jobs_ready", "jobs_scheduled", "jobs_pkey"},
         rows=(topics + 1) * 1_000 + RUNNING,
-        pages_per_row=2,
+        pages_per_row=4,
     )
 
 

@@ -21,6 +21,7 @@ from chronos_runtime.store.connect import connect
 from chronos_runtime.store.migrations import Connection
 from chronos_runtime.store.sql import query
 from tests.eventually import eventually
+from tests.leases import lease
 
 FIRST = UUID(int=0)
 TOKEN = UUID(int=7)
@@ -38,13 +39,13 @@ class Session:
 
     async def claim(self, token: UUID, room: int, lease_s: float = 30.0) -> list[UUID]:
         rows = await self.fetch(
-            "claim_jobs", token, lease_s, ["default"], [room], [0] * 10, ["greet"], room
+            "claim_jobs", token, lease_s, ["default"], [room], [0] * 10, ["greet"], room, []
         )
         return [row["id"] for row in rows]
 
     async def finish(self, ids: Sequence[UUID], token: UUID = TOKEN) -> set[UUID]:
         count = len(ids)
-        ended = ([0.5] * count, ["succeeded"] * count, ["1"] * count, [None] * count)
+        ended = ([0.5] * count, ["succeeded"] * count, ["1"] * count, [None] * count, True)
         [row] = await self.fetch("finish_jobs", sorted(ids), [token], [1], *ended)
         return set(ids if row["moved"] is None else row["moved"])
 
@@ -129,17 +130,15 @@ async def make_jobs(
     ids = new_job_ids(count)
     await connection.execute(
         """
-        insert into chronos.jobs (id, kind, state, run_at, attempt, lease_token, lease_until)
-        select id, 'greet', $2::chronos.job_state, now() - interval '1 minute',
-            ($2 = 'running')::integer, case when $2 = 'running' then $3::uuid end,
-            case when $2 = 'running' then now() + make_interval(secs => $4) end
+        insert into chronos.jobs (id, kind, state, run_at)
+        select id, 'greet', $2::chronos.job_state, now() - interval '1 minute'
         from unnest($1::uuid[]) as id
         """,
         ids,
-        state,
-        TOKEN,
-        lease_s,
+        "ready" if state == "running" else state,
     )
+    if state == "running":
+        await lease(connection, ids, TOKEN, lease_s)
     return ids
 
 
@@ -524,7 +523,7 @@ class Storm:
             # Half of the leases have run out when they begin: the reapers fight for them.
             lease_s = chance.choice([30.0, -1.0])
             rows = await session.fetch(
-                "claim_jobs", token, lease_s, ["default"], [25], [0] * 10, ["greet"], 25
+                "claim_jobs", token, lease_s, ["default"], [25], [0] * 10, ["greet"], 25, []
             )
             self.done["claim"] += len(rows)
             held = {row["id"]: row["attempt"] for row in rows}
@@ -545,7 +544,7 @@ class Storm:
         if not some:
             return
         count = len(some)
-        ended = ([0.1] * count, ["dead"] * count, None, [ERROR] * count)
+        ended = ([0.1] * count, ["dead"] * count, None, [ERROR] * count, True)
         [row] = await session.fetch("finish_jobs", some, fences[0][:1], [1], *ended)
         moved = some if row["moved"] is None else row["moved"]
         self.done["finish"] += len(moved)

@@ -40,7 +40,8 @@ KEYS = ("k", "l")
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 _EMPTY = """
-truncate chronos.jobs, chronos.job_history, chronos.topics, chronos.idle_marks restart identity
+truncate chronos.jobs, chronos.job_history, chronos.claims, chronos.topics, chronos.idle_marks
+restart identity
 """
 
 
@@ -179,6 +180,14 @@ class Twins:
         self.both(lambda store: store.list_expired(limit=limit, after=after))
         self.both(lambda store: store.reap_jobs(limit=limit, after=after, dead_worker=tokens))
 
+    def review(self) -> None:
+        limit = self.draw(st.sampled_from([1, 100]))
+
+        async def review(store: Store) -> None:
+            await store.review_claims(limit)
+
+        self.both(review)
+
     def promote(self) -> None:
         async def promote(store: Store) -> tuple[int, bool]:
             promotion = await store.promote_jobs(1_000)
@@ -306,6 +315,7 @@ ACTS = [
     Twins.pass_time,
     Twins.reap,
     Twins.reap,
+    Twins.review,
     Twins.promote,
     Twins.cancel,
     Twins.retry,

@@ -41,6 +41,9 @@ schedules as (
         last_ended_at = last_ended_at - $1, last_success_at = last_success_at - $1,
         absent_at = absent_at - $1, created_at = created_at - $1, updated_at = updated_at - $1
 ),
+claims as (
+    update chronos.claims set look_at = look_at - $1
+),
 marks as (
     update chronos.idle_marks set marked_at = marked_at - $1
 )

@@ -158,20 +158,23 @@ class Claimer:
             )
 
     async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:
-        token = self._worker.next_token()
+        token, over = self._worker.next_token(), list(self._inflight.claims_over)
         try:
-            return await self._store.claim_jobs(
+            jobs = await self._store.claim_jobs(
                 token,
                 wanted,
                 kinds=self._kinds,
                 room=room,
                 lease_s=self._lease_s,
                 claimed_at=started,
+                over=over,
             )
         except StoreUnavailable:
             self._doubtful.append(token)  # It may have been applied all the same.
             self._looks_behind = True
             raise
+        del self._inflight.claims_over[: len(over)]
+        return jobs
 
     async def _give_back(self, jobs: Sequence[Job], taken: Sequence[Job]) -> None:
         """Return what the registry refused, attempt and all: its old attempt still runs here.
@@ -252,10 +255,11 @@ class Claimer:
 
     def _advance(self, jobs: Sequence[Job]) -> None:
         # By priority, then by seq: the last one of each topic and priority is the highest.
-        if len(self._topics) == 1 and jobs and jobs[0].priority == jobs[-1].priority:
-            highest = {
-                _place(jobs[-1]): jobs[-1].seq
-            }  # The usual case, where all cost 0.1 µs a job.
+        if not jobs:
+            return
+        last, topics = jobs[-1], [job.topic for job in jobs]
+        if jobs[0].priority == last.priority and topics.count(last.topic) == len(topics):
+            highest = {_place(last): last.seq}  # The usual case, where all cost 0.1 µs a job.
         else:
             highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))
         for (topic, priority), seq in highest.items():

@@ -96,7 +96,8 @@ class Reporter:
                     return
                 outcomes = self._settle_written(outcomes)
                 self._finishes = [one for one in outcomes if type(one) is Finish]
-                self._returns = [one for one in outcomes if type(one) is Return]
+                if len(self._finishes) < len(outcomes):
+                    self._returns = [one for one in outcomes if type(one) is Return]
             await self.report_once()
 
     async def _take(self) -> list[Outcome]:
@@ -215,6 +216,7 @@ class Reporter:
             raise
         except StoreError:
             # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
+            self._inflight.keep_claim(job.lease_token)
             self._settle([bare], ["unwritable"])
 
     def _settle_written(self, outcomes: list[Outcome]) -> list[Outcome]:

@@ -126,8 +126,12 @@ class Store(Protocol):
         room: int,
         lease_s: float,
         claimed_at: float,
+        over: Sequence[UUID] = (),
     ) -> list[Job]:
-        """Lease ready jobs of unpaused topics, ordered by priority, then by seq."""
+        """Lease ready jobs of unpaused topics, ordered by priority, then by seq.
+
+        `over` are the tokens of earlier claims that no job has any more.
+        """
 
     async def release_claim(self, token: UUID) -> int:
         """Give back, attempts and all, what a claim took whose reply was lost; how many."""
@@ -154,6 +158,15 @@ class Store(Protocol):
 
     async def list_expired(self, *, limit: int, after: UUID) -> list[UUID]:
         """The ids of expired leases in id order, for stepping over rows that fail together."""
+
+    async def review_claims(self, limit: int) -> int:
+        """Forget claims, left behind by whoever made them, that no job has; how many."""
+
+    async def note_claims(self, *, limit: int, after: UUID) -> tuple[UUID | None, int]:
+        """Walk over jobs and note leases that belong to no claim, so that they are reaped.
+
+        Where the walk stopped (None: at the end), and how many leases there were.
+        """
 
     async def promote_jobs(self, limit: int) -> Promotion:
         """Make due scheduled jobs ready."""

@@ -9,13 +9,12 @@ clock is the caller's, so that simulated time may pass as fast as it likes.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from operator import attrgetter
 from uuid import UUID
 
 from anyio.lowlevel import checkpoint
 
-from chronos_runtime.job import TOPIC_ALL, Finish, Job, Return, State
+from chronos_runtime.job import Finish, Job, Return, State
 from chronos_runtime.lineage import SUPERVISE_TOPIC
 from chronos_runtime.store import (
     CancelResult,
@@ -33,6 +32,7 @@ from chronos_runtime.store import (
     WorkerInfo,
 )
 from chronos_runtime.store.memory_bell import Bell
+from chronos_runtime.store.memory_gates import Gates
 from chronos_runtime.store.memory_jobs import Jobs
 from chronos_runtime.store.memory_presence import Presence
 from chronos_runtime.store.memory_row import Row, by_occurrence, check_json, check_return
@@ -52,7 +52,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._jobs = Jobs()
-        self._gates: dict[str, Gate] = {}
+        self._gates = Gates()
         self._presence = Presence()
         self._bell = Bell()
         self.schedules = MemorySchedules(self._jobs, self._bell, self._begin)
@@ -78,12 +78,12 @@ class MemoryStore:
         room: int,
         lease_s: float,
         claimed_at: float,
+        over: Sequence[UUID] = (),
     ) -> list[Job]:
         now = await self._begin()
-        closed = {gate.topic for gate in self._gates.values() if gate.paused}
         picked: list[Row] = []
         for one in wanted:
-            if closed.isdisjoint((one.topic, TOPIC_ALL)):
+            if self._gates.is_open(one.topic):
                 picked += self._jobs.pick(one, kinds)
         picked = sorted(picked[:room], key=attrgetter("claim_order"))
         for row in picked:
@@ -160,15 +160,16 @@ class MemoryStore:
         now = await self._begin()
         return [row.id for row in self._jobs.expired(now, after)[:limit]]
 
+    async def review_claims(self, limit: int) -> int:
+        return 0  # Leases are found here without a note of their claims.
+
+    async def note_claims(self, *, limit: int, after: UUID) -> tuple[UUID | None, int]:
+        return None, 0
+
     async def promote_jobs(self, limit: int) -> Promotion:
-        now = await self._begin()
-        scheduled = self._jobs.scheduled()
-        due = [row for row in scheduled if row.run_at <= now]
-        for row in due[:limit]:
-            row.state = "ready"
-        self._wake("chronos_returned", due[:limit])
-        next_due_s = scheduled[len(due)].run_at - now if len(due) < len(scheduled) else None
-        return Promotion(len(due[:limit]), next_due_s)
+        promoted, next_due_s = self._jobs.promote(limit, await self._begin())
+        self._wake("chronos_returned", promoted)
+        return Promotion(len(promoted), next_due_s)
 
     async def cancel_jobs(self, ids: Sequence[UUID]) -> dict[UUID, CancelResult]:
         now = await self._begin()
@@ -232,14 +233,13 @@ class MemoryStore:
         return self._jobs.holders(keys)
 
     async def set_paused(self, topic: str, paused: bool) -> None:
-        now = await self._begin()
-        self._gates[topic] = Gate(topic, paused, datetime.fromtimestamp(now, UTC))
+        self._gates.set(topic, paused, await self._begin())
         if not paused:
             self._bell.ring("chronos_returned", topic)
 
     async def list_gates(self) -> list[Gate]:
         await self._begin()
-        return [self._gates[topic] for topic in sorted(self._gates)]
+        return self._gates.all()
 
     async def mark_idle(self, worker: UUID, topics: Sequence[str]) -> None:
         self._bell.mark(worker, topics, await self._begin())

@@ -199,6 +199,15 @@ class Jobs:
         """The jobs whose time has not come, the next one first."""
         return sorted(self.in_state("scheduled"), key=_by_due_order)
 
+    def promote(self, limit: int, now: float) -> tuple[list[Row], float | None]:
+        """Make due jobs ready; they, and in how many seconds the next one is due."""
+        scheduled = self.scheduled()
+        due = [row for row in scheduled if row.run_at <= now]
+        for row in due[:limit]:
+            row.state = "ready"
+        next_due_s = scheduled[len(due)].run_at - now if len(due) < len(scheduled) else None
+        return due[:limit], next_due_s
+
     def ready_by_topic(self) -> dict[str, Sequence[Row]]:
         """The ready jobs of each topic in the order of claims, topics by name."""
         rows = sorted(self.in_state("ready"), key=lambda row: (row.topic, *row.claim_order))

@@ -102,6 +102,7 @@ class PostgresStore:
         room: int,
         lease_s: float,
         claimed_at: float,
+        over: Sequence[UUID] = (),
     ) -> list[Job]:
         frontiers: list[int] = []
         for one in wanted:
@@ -115,8 +116,11 @@ class PostgresStore:
             frontiers,
             kinds,
             room,
+            over,
         )
-        jobs = [Job(*row, token, claimed_at) for row in rows]  # type: ignore[call-arg]
+        # A slice of a record is a tuple at once: 0.1 µs a job less than to go through the record.
+        lease = (token, claimed_at)
+        jobs = [Job(*(row[:] + lease)) for row in rows]
         # The update returns them in the order of its index. Two sorts by a number: 0.1 µs a job;
         # one by both: 0.2.
         jobs.sort(key=_seq)
@@ -170,6 +174,14 @@ class PostgresStore:
     async def list_expired(self, *, limit: int, after: UUID) -> list[UUID]:
         rows = await self._upkeep.fetch("list_expired", after, limit)
         return [row["id"] for row in rows]
+
+    async def review_claims(self, limit: int) -> int:
+        rows = await self._upkeep.fetch("review_claims", limit)
+        return int(rows[0]["forgotten"])
+
+    async def note_claims(self, *, limit: int, after: UUID) -> tuple[UUID | None, int]:
+        rows = await self._upkeep.fetch("note_claims", after, limit)
+        return rows[0]["last"], int(rows[0]["noted"])
 
     async def promote_jobs(self, limit: int) -> Promotion:
         rows = await self._upkeep.fetch("promote_jobs", limit)
