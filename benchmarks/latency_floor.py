@@ -38,7 +38,7 @@ async def start_jobs(
             waits_s.append(time.perf_counter() - started)
             await enqueued
             assert len(rows) == 1
-            await claims.execute("delete from chronos.jobs")
+            await claims.execute("delete from chronos.jobs; delete from chronos.claims")
     return waits_s
 
 
@@ -56,5 +56,5 @@ async def _enqueue(connection: asyncpg.Connection) -> None:
 async def _claim(connection: asyncpg.Connection, worker: Worker) -> list[asyncpg.Record]:
     token, frontiers = worker.next_token(), [0] * 10
     return await connection.fetch(
-        query("claim_jobs"), token, 30.0, [_TOPIC], [_ROOM], frontiers, [_KIND], _ROOM
+        query("claim_jobs"), token, 30.0, [_TOPIC], [_ROOM], frontiers, [_KIND], _ROOM, []
     )

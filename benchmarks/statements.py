@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
+from uuid import uuid4
 
 import asyncpg
 
@@ -49,13 +50,17 @@ class Statements:
     async def pages(self, config: DatabaseConfig, statement: str) -> tuple[int, int]:
         """Do the last one of these once more as it was sent; the pages touched, the rows it gave.
 
-        On a connection as the runtime's are, so with the same plan. It is rolled back.
+        On a connection as the runtime's are, so with the same plan. It is rolled back. A claim gets
+        a token of its own: that of the one before is taken.
         """
+        arguments = self._arguments[statement]
+        if statement == CLAIM:
+            arguments = (uuid4(), *arguments[1:])
         connection = await PostgresStore(config).connect()
         transaction = connection.transaction()
         await transaction.start()
         try:
-            rows = await connection.fetch(query(statement), *self._arguments[statement])
+            rows = await connection.fetch(query(statement), *arguments)
             return int(await connection.fetchval(_PAGES)), len(rows)
         finally:
             await transaction.rollback()
