@@ -118,12 +118,20 @@ def test_a_pass_that_hangs_ages_although_its_actor_rested_before(
 
 
 @pytest.mark.parametrize(("pass_s", "rest_s"), [(0.001, 2.0), (0.25, 5.0), (60.0, 10.0)])
-def test_a_dear_sweep_rests_twenty_times_as_long_but_no_more_than_five_intervals(
+def test_dear_sweeps_rest_twenty_times_as_long_but_no_more_than_five_intervals(
     claimer: ActorMetrics, pass_s: float, rest_s: float
 ) -> None:
-    claimer.pass_s = pass_s
+    claimer.passes_s.extend([pass_s, 2 * pass_s])
     assert claimer.rest_s(2.0) == pytest.approx(rest_s)
     assert claimer.interval_s == pytest.approx(rest_s)  # So that nobody takes it for dead.
+
+
+def test_one_sweep_that_was_slow_is_forgiven(claimer: ActorMetrics) -> None:
+    claimer.passes_s.extend([0.001, 60.0])
+    assert claimer.rest_s(2.0) == pytest.approx(2.0)
+    with claimer.measure():
+        pass
+    assert claimer.rest_s(2.0) == pytest.approx(2.0)
 
 
 def test_what_a_meter_gathered_is_counted_once_by_whoever_looks(metrics: Metrics) -> None:

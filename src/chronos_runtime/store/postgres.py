@@ -176,12 +176,11 @@ class PostgresStore:
         return [row["id"] for row in rows]
 
     async def review_claims(self, limit: int) -> int:
-        rows = await self._upkeep.fetch("review_claims", limit)
-        return int(rows[0]["forgotten"])
+        return int((await self._upkeep.fetch("review_claims", limit))[0]["forgotten"])
 
     async def note_claims(self, *, limit: int, after: UUID) -> tuple[UUID | None, int]:
-        rows = await self._upkeep.fetch("note_claims", after, limit)
-        return rows[0]["last"], int(rows[0]["noted"])
+        [row] = await self._upkeep.fetch("note_claims", after, limit)
+        return row["last"], int(row["noted"])
 
     async def promote_jobs(self, limit: int) -> Promotion:
         rows = await self._upkeep.fetch("promote_jobs", limit)
@@ -243,8 +242,7 @@ class PostgresStore:
         await self._claim.fetch("unmark_idle", worker)
 
     async def survey_topics(self, bound: int) -> list[TopicDepth]:
-        rows = await self._upkeep.fetch("survey_topics", bound)
-        return [TopicDepth(*row) for row in rows]
+        return [TopicDepth(*row) for row in await self._upkeep.fetch("survey_topics", bound)]
 
     async def survey_unserved(self, limit: int) -> dict[str, int]:
         rows = await self._upkeep.fetch("survey_unserved", limit)
