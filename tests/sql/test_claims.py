@@ -178,3 +178,18 @@ async def test_jobs_that_wait_and_leases_that_are_noted_are_none_of_the_patrols_
     before = await noted(connection)
     assert await store.note_claims(limit=100, after=FIRST) == (None, 0)
     assert await noted(connection) == before
+
+
+async def test_a_job_that_another_claim_holds_by_now_is_neither_given_back_nor_waited_for(
+    store: PostgresStore, connection: Connection
+) -> None:
+    ids = await enqueue(store, 2)
+    await claim(store, TOKENS[0], 1, lease_s=-1.0)
+    await claim(store, TOKENS[1], 1, lease_s=-1.0)
+    await store.reap_jobs(limit=100, after=FIRST)
+    await claim(store, TOKENS[2], 2)
+    assert await store.release_claim(TOKENS[0]) == 0
+    assert await store.review_claims(100) == 1
+    assert await noted(connection) == {TOKENS[2]: ids}
+    held = await connection.fetch("select lease_token from chronos.jobs")
+    assert [row["lease_token"] for row in held] == [TOKENS[2]] * 2
