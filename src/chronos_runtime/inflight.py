@@ -164,7 +164,7 @@ class Inflight:
 def _count_tokens(jobs: Sequence[Job]) -> Iterable[tuple[UUID, int]]:
     """How many jobs of one claim stand together, in turn: mostly all of them do.
 
-    Not a Counter: to hash a token costs 0.3 µs, to see that it is the same one 0.03.
+    Not a Counter: to hash a token costs 0.18 µs, to see that it is the same one 0.015.
     """
     for token, run in groupby(map(_token, jobs)):
         yield token, len(list(run))
