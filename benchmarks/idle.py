@@ -25,7 +25,7 @@ SECONDS = 120.0
 QUICK_SECONDS = 30.0
 BACKLOG = 1_000_000
 QUICK_BACKLOG = 100_000
-# As long: the statements of one minute differ by five, by which of them fall into it.
+# As long as without: what one minute counts depends on which passes fall into it.
 BACKLOG_SECONDS = 120.0
 QUICK_BACKLOG_SECONDS = 20.0
 
