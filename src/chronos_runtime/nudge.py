@@ -33,8 +33,11 @@ class Nudge:
 
         Whoever waited looks again, whatever came out.
         """
-        with anyio.move_on_after(timeout_s):
-            await self._event.wait()
+        if timeout_s is None:
+            await self._event.wait()  # Without a scope, which costs 10 µs.
+        else:
+            with anyio.move_on_after(timeout_s):
+                await self._event.wait()
         is_nudged = self.is_set and not self.is_closed
         if is_nudged:
             self._event = anyio.Event()

@@ -76,11 +76,13 @@ class Lane:
         answered = False
         try:
             await self._find_place(statement)
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             step = asyncio.ensure_future(
-                self._step(statement, operation, deadline_s or self._deadline_s)
+                self._step(statement, operation, deadline_s or self._deadline_s, ended)
             )
             self._steps.add(step)
-            await self._wait(step)
+            step.add_done_callback(functools.partial(self._forget_step, ended))
+            await self._wait(step, ended)
             result = step.result()
             answered = True
             return result
@@ -99,9 +101,7 @@ class Lane:
             except TimeoutError as error:
                 raise StoreUnavailable(f"{statement}: no connection came free in time") from error
 
-    async def _wait(self, step: asyncio.Future[Any]) -> None:
-        ended = step.get_loop().create_future()
-        step.add_done_callback(functools.partial(self._end_step, ended))
+    async def _wait(self, step: asyncio.Future[Any], ended: asyncio.Future[None]) -> None:
         try:
             await ended  # Not the step: asyncio would hand a cancellation on to it.
         except asyncio.CancelledError:
@@ -111,15 +111,28 @@ class Lane:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([step])
 
-    def _end_step(self, ended: asyncio.Future[None], step: asyncio.Future[Any]) -> None:
+    async def _step(
+        self,
+        statement: str,
+        operation: Callable[[asyncpg.Connection], Awaitable[T]],
+        deadline_s: float,
+        ended: asyncio.Future[None],
+    ) -> T:
+        try:
+            return await self._operate(statement, operation, deadline_s)
+        finally:
+            # Here, and not when the loop tells that the task is done: a turn of the loop sooner.
+            # Whoever waits goes on after this task has ended.
+            self._places.release()
+            _set(ended)
+
+    def _forget_step(self, ended: asyncio.Future[None], step: asyncio.Future[Any]) -> None:
         self._steps.discard(step)
-        self._places.release()
-        if not ended.done():
-            ended.set_result(None)
+        _set(ended)  # Of a step that was cancelled before it began, with its loop.
         if not step.cancelled():
             step.exception()  # Its caller may be gone, and asyncio complains if nobody looks.
 
-    async def _step(
+    async def _operate(
         self,
         statement: str,
         operation: Callable[[asyncpg.Connection], Awaitable[T]],
@@ -166,3 +179,8 @@ class Lane:
                 await connection.close(timeout=_CLOSE_S)
             except FAULTS:
                 connection.terminate()
+
+
+def _set(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
