@@ -180,7 +180,7 @@ async def test_an_error_with_control_characters_is_kept_as_it_was_said(dsn: str)
             lease_s=30.0,
             claimed_at=0.0,
         )
-        assert await store.finish_jobs([Finish(job, "dead", 0.1, error=record)]) == {enqueued.id}
+        assert await store.finish_jobs([Finish(job, "dead", 0.1, error=record)]) == [enqueued.id]
         [error] = (await client.get(enqueued.id)).errors
     assert error["message"] == message.replace("\x00", "\ufffd")
 

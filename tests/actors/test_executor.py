@@ -4,6 +4,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import anyio
 import anyio.lowlevel
@@ -11,7 +12,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from chronos_runtime.config import SupervisorConfig
-from chronos_runtime.job import Job, Outcome, Return
+from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.supervisor import Supervisor
 from tests.actors.bench import (
     DEADLINE_S,
@@ -27,6 +28,8 @@ from tests.actors.bench import (
 from tests.eventually import eventually
 
 pytestmark = on_both_loops
+
+EXECUTOR_CLOCK = "chronos_runtime.actors.executor.time"
 
 
 class Crowd:
@@ -225,6 +228,35 @@ async def test_starts_waits_and_runs_are_counted_by_topic_and_kind() -> None:
     assert samples["chronos_executor_wait_seconds_count", None] == 3
     assert samples["chronos_executor_wait_seconds_bucket", "3600.0"] == 0  # They waited for days.
     assert samples["chronos_executor_run_seconds_bucket", "1.0"] == 3
+
+
+@pytest.mark.parametrize("elsewhere_s", [0.0, 60.0])
+async def test_a_run_is_timed_by_itself_whatever_came_before_it_on_its_slot(
+    monkeypatch: pytest.MonkeyPatch, elsewhere_s: float
+) -> None:
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(EXECUTOR_CLOCK, SimpleNamespace(monotonic=lambda: clock.now))
+
+    async def work(job: Job, payload: tuple[float, str]) -> None:
+        run_s, end = payload
+        clock.now += run_s
+        if end == "fails":
+            raise ValueError
+
+    async def elsewhere() -> None:
+        while True:  # Whenever the slot lets others have the loop, they take so long.
+            clock.now += elsewhere_s
+            await anyio.lowlevel.checkpoint()
+
+    bench = ExecutorBench(work)
+    payloads = ['[1.0, "ends"]', '[0.0001, "ends"]', '[2.0, "fails"]', '[3.0, "ends"]']
+    async with running(elsewhere), running(bench.executor.run):
+        bench.give(*(make_job(payload=payload) for payload in payloads))
+        came = await bench.outcomes(4)
+        bench.give(make_job(payload='[4.0, "ends"]'))  # After a rest.
+        came += await bench.outcomes(1)
+    ended = [one.run_s for one in came if isinstance(one, Finish)]
+    assert ended == pytest.approx([1.0, 0.0001, 3.0, 4.0])
 
 
 async def test_when_the_inbox_closes_what_runs_ends_and_what_waits_is_given_back() -> None:

@@ -150,7 +150,11 @@ class Twins:
         )
         error = None if state == "succeeded" else error_of(self.workers[0], batch[0])
         finishes = [Finish(job, state, 0.5, result="1", error=error) for job in batch]
-        self.both(lambda store: store.finish_jobs(finishes))
+
+        async def finish(store: Store) -> set[UUID]:
+            return set(await store.finish_jobs(finishes))  # In no order.
+
+        self.both(finish)
 
     def give_back(self) -> None:
         batch, delay_s = self.some_claims(), self.draw(DELAYS_S)

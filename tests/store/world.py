@@ -141,7 +141,7 @@ class World(ABC):
 
     async def finish(self, job: Job, state: Any = "succeeded", **changes: Any) -> bool:
         """Finish one job; whether the claim still stood."""
-        return await self.store.finish_jobs([Finish(job, state, 0.5, **changes)]) == {job.id}
+        return job.id in await self.store.finish_jobs([Finish(job, state, 0.5, **changes)])
 
     async def give_back(self, job: Job, why: Any = "retry", **changes: Any) -> str | None:
         """Return one job; the state it went to, None when the claim was lost."""

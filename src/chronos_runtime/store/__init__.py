@@ -136,7 +136,7 @@ class Store(Protocol):
     async def release_claim(self, token: UUID) -> int:
         """Give back, attempts and all, what a claim took whose reply was lost; how many."""
 
-    async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def finish_jobs(self, finishes: Sequence[Finish]) -> Collection[UUID]:
         """Move ended jobs to the history; the ids whose claim still stood."""
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:

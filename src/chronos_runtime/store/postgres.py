@@ -131,7 +131,7 @@ class PostgresStore:
         rows = await self._claim.fetch("release_claim", token)
         return int(rows[0]["released"])
 
-    async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def finish_jobs(self, finishes: Sequence[Finish]) -> Collection[UUID]:
         return await finish_jobs(self._report.fetch, finishes)
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:
