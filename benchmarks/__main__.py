@@ -31,7 +31,7 @@ from benchmarks import (
 from benchmarks.facts import read_facts
 from benchmarks.guard import Verdict, judge, read_floors
 from benchmarks.report import Kept, Report, keep, show, spoken
-from benchmarks.server import Server, embedded_server
+from benchmarks.server import Server, embedded_server, fill_log
 from benchmarks.steps import Steps, shown_steps
 from chronos_runtime.garbage import collect_less
 
@@ -186,6 +186,7 @@ def _measure_and_keep(measure: Measure, quick: bool) -> Kept:
 
 async def _measure(measure: Measure, server: Server, steps: Steps, quick: bool) -> Kept:
     facts = await read_facts(server.dsn)
+    await fill_log(server)
     return Kept(await measure(server, steps), facts, quick)
 
 

@@ -1,4 +1,9 @@
-"""A Postgres of the benchmark's own: durable defaults, an empty migrated database per round."""
+"""A Postgres of the benchmark's own: durable defaults, an empty migrated database per round.
+
+Its log is that of a server which has been up for a while. A new one makes each segment of its log
+when it comes to it, and until the 16 MB are written every commit waits: seen under half load, 90 ms
+once in two or three seconds. After a checkpoint segments are used again.
+"""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +24,7 @@ from chronos_runtime.store.migrations import migrate
 from chronos_runtime.store.postgres import PostgresStore
 
 _CHUNK = 50_000
+_LOG_MB = 1_000  # More than any round writes between two checkpoints.
 _STATISTICS_LAG_S = 1.5  # A backend tells its counters at most once a second.
 
 
@@ -58,8 +64,23 @@ def embedded_server() -> Iterator[Server]:
     """A server that lives as long as the benchmark; fsync stays on."""
     with tempfile.TemporaryDirectory(prefix="chronos-bench-") as folder:
         Path(folder).chmod(0o755)  # The server runs as another user when we are root.
-        with EmbeddedPostgres(Path(folder) / "data") as server:
+        # Kept after a checkpoint, to be used again.
+        settings = {"min_wal_size": f"{_LOG_MB}MB"}
+        with EmbeddedPostgres(Path(folder) / "data", settings=settings) as server:
             yield Server(server.dsn, server.pid)
+
+
+async def fill_log(server: Server) -> None:
+    """Write as much of the log as is kept, so that from here on no segment has to be made."""
+    connection = await asyncpg.connect(server.dsn)
+    try:
+        for _ in range(_LOG_MB):
+            await connection.execute(
+                "select pg_logical_emit_message(false, 'chronos', repeat('x', 1000000))"
+            )
+        await connection.execute("checkpoint")
+    finally:
+        await connection.close()
 
 
 @asynccontextmanager

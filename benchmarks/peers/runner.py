@@ -25,13 +25,19 @@ class Size(msgspec.Struct, frozen=True):
 
     rounds: int
     jobs_divisor: int
+    latency_turns: int
+    """In each round. Many short ones: a disk that stalls for some seconds hits more than one."""
     latency_jobs: int
+    """In each turn."""
+
+    @property
+    def steps_in_round(self) -> int:
+        """Drain, pinned drain, and the turns of latency."""
+        return 2 + self.latency_turns
 
 
-FULL = Size(rounds=3, jobs_divisor=1, latency_jobs=200)
-QUICK = Size(rounds=1, jobs_divisor=5, latency_jobs=50)
-
-_STEPS_IN_ROUND = 3  # Drain, pinned drain, latency.
+FULL = Size(rounds=3, jobs_divisor=1, latency_turns=4, latency_jobs=100)
+QUICK = Size(rounds=1, jobs_divisor=5, latency_turns=1, latency_jobs=50)
 
 
 class Contender(msgspec.Struct):
@@ -48,7 +54,7 @@ async def measure(
     """Run the benchmark, of all peers or `only` those named."""
     size = QUICK if quick else FULL
     peers = _chosen(only)
-    steps.start(len(peers) * (1 + size.rounds * _STEPS_IN_ROUND), "installing")
+    steps.start(len(peers) * (1 + size.rounds * size.steps_in_round), "installing")
     contenders = []
     for peer in peers:
         contenders.append(await _contender(peer, size))
@@ -58,8 +64,9 @@ async def measure(
         in_turn = contenders[first:] + contenders[:first]
         for contender in in_turn:
             await _drain(server, steps, contender)
-        for contender in in_turn:
-            await _latency(server, steps, contender, size.latency_jobs)
+        for _ in range(size.latency_turns):
+            for contender in in_turn:
+                await _latency(server, steps, contender, size.latency_jobs)
     ours, *others = (contender.measured for contender in contenders)
     return report(ours, others)
 

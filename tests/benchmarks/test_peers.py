@@ -127,7 +127,8 @@ def test_a_peer_that_was_left_out_stands_in_the_table_with_its_reason() -> None:
 async def test_we_are_measured_and_who_cannot_be_is_left_out(
     empty_dsn: str, no_npm: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "QUICK", Size(rounds=1, jobs_divisor=500, latency_jobs=5))
+    size = Size(rounds=1, jobs_divisor=500, latency_turns=2, latency_jobs=5)
+    monkeypatch.setattr(runner, "QUICK", size)
     server = Server(re.sub(r"/[^/?]+\?", "/postgres?", empty_dsn), 0)
     steps = Steps(Progress(disable=True))
     made = await measure(server, steps, quick=True, only=[NPM_PEER.name])
