@@ -24,7 +24,7 @@ from chronos_runtime.store.migrations import migrate
 from chronos_runtime.store.postgres import PostgresStore
 
 _CHUNK = 50_000
-_LOG_MB = 1_000  # More than any round writes between two checkpoints.
+_LOG_MB = 1_000  # Of which the latencies, where each stall shows, write about 400.
 _STATISTICS_LAG_S = 1.5  # A backend tells its counters at most once a second.
 
 
