@@ -2,7 +2,7 @@
 
 Its log is that of a server which has been up for a while. A new one makes each segment of its log
 when it comes to it, and until the 16 MB are written every commit waits: seen under half load, 90 ms
-once in two or three seconds. After a checkpoint segments are used again.
+every three or four seconds. After a checkpoint segments are used again.
 """
 
 import tempfile

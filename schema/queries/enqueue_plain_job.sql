@@ -3,8 +3,9 @@
 --   $8 supervisor
 -- To be sent outside a transaction: an id that is taken is an error, and now() is the clock.
 -- Wakes idle workers of the topic. Index: the primary key of idle_marks.
--- Measured beyond a bare insert: 42 µs, 69 with the look at the marks in a returning clause; and
--- there is no conflict to look for and to confirm the row against, and no instant to work out.
+-- Measured beyond a bare insert, on a busy machine: 42 µs, 69 with the look at the marks in a
+-- returning clause. There is no conflict to look for and to confirm the row against, and no instant
+-- to work out.
 with inserted as (
     insert into chronos.jobs (
         id, topic, kind, priority, payload, max_attempts, timeout_s, supervisor

@@ -151,8 +151,8 @@ class Twins:
         error = None if state == "succeeded" else error_of(self.workers[0], batch[0])
         finishes = [Finish(job, state, 0.5, result="1", error=error) for job in batch]
 
-        async def finish(store: Store) -> set[UUID]:
-            return set(await store.finish_jobs(finishes))  # In no order.
+        async def finish(store: Store) -> list[UUID]:
+            return sorted(await store.finish_jobs(finishes))  # They come in any order.
 
         self.both(finish)
 

@@ -66,12 +66,12 @@ async def test_many_jobs_finish_at_once_each_with_its_own_outcome(world: World) 
         Finish(job, "succeeded" if number % 2 else "dead", float(number), result=str(number))
         for number, job in enumerate(jobs)
     ]
-    assert set(await world.store.finish_jobs(finishes)) == {job.id for job in jobs}
+    assert sorted(await world.store.finish_jobs(finishes)) == sorted(job.id for job in jobs)
     records = await world.store.get_jobs([job.id for job in jobs])
     for finish in finishes:
         record = records[finish.job.id]
         assert (record.state, record.result) == (finish.state, int(finish.run_s))
-    assert not await world.store.finish_jobs([])
+    assert len(await world.store.finish_jobs([])) == 0
 
 
 @pytest.mark.parametrize(
@@ -260,16 +260,16 @@ async def test_one_lost_claim_in_a_batch_does_not_hold_up_the_others(
     held = await world.claim_one()
     claims = [claimed(lost), claimed(held)]
     if write is _finish:
-        written = set(
+        written = list(
             await world.store.finish_jobs([Finish(job, "succeeded", 0.1) for job in (lost, held)])
         )
     elif write is _return:
-        written = set(
+        written = list(
             await world.store.return_jobs([Return(job, "release") for job in (lost, held)])
         )
     else:
-        written = set(await world.store.extend_leases(claims, 60.0))
-    assert written == {held.id}
+        written = list(await world.store.extend_leases(claims, 60.0))
+    assert written == [held.id]
 
 
 @pytest.mark.parametrize("max_attempts", [1, 5])

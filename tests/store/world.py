@@ -141,7 +141,8 @@ class World(ABC):
 
     async def finish(self, job: Job, state: Any = "succeeded", **changes: Any) -> bool:
         """Finish one job; whether the claim still stood."""
-        return job.id in await self.store.finish_jobs([Finish(job, state, 0.5, **changes)])
+        ended = await self.store.finish_jobs([Finish(job, state, 0.5, **changes)])
+        return list(ended) == [job.id]
 
     async def give_back(self, job: Job, why: Any = "retry", **changes: Any) -> str | None:
         """Return one job; the state it went to, None when the claim was lost."""

@@ -42,7 +42,7 @@ async def finish_jobs(fetch: Fetch, finishes: Sequence[Finish]) -> Collection[UU
         bool([job for job in jobs if job.schedule_id is not None]),
     )
     moved = rows[0]["moved"]
-    return ids if moved is None else moved  # Not a set: hashing them all takes 0.1 µs each.
+    return ids if moved is None else moved  # To make a set takes 0.04 µs each.
 
 
 async def return_jobs(fetch: Fetch, returns: Sequence[Return]) -> dict[UUID, str]:
