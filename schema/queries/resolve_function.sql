@@ -4,13 +4,23 @@
 -- in both quoted here; and the signatures of what else bears the name. What may not be called is not
 -- looked for. The path finds what stands beside the function, whoever calls it, and looks into
 -- pg_temp last, where anybody may put a table of any name.
+-- The statement, of the argument and what enter_function returned, goes back to the latter itself,
+-- the role first, which may do less than we: as a statement of its own that would be under whatever
+-- timeout the function set.
 -- Locks nothing. Index: allowed_functions_once, and those of the catalog.
 select
     allowed.schema_name is not null as is_allowed,
     allowed.role,
     allowed.timeout_s,
     fitting.oid,
-    format('select %I.%I($1::jsonb)', $1::text, $2::text) as statement,
+    format(
+        'select called.returned,'
+        ' pg_catalog.set_config(''role'', $4, true),'
+        ' pg_catalog.set_config(''search_path'', $2, true),'
+        ' pg_catalog.set_config(''statement_timeout'', $3, true)'
+        ' from (select %I.%I($1::jsonb) as returned offset 0) as called',
+        $1::text, $2::text
+    ) as statement,
     format('pg_catalog, %I, public, pg_temp', $1::text) as search_path,
     case
         when allowed.schema_name is not null and fitting.oid is null then array(

@@ -2,8 +2,8 @@
 
 The program never makes a statement out of a name. The server does, from a name it has looked up,
 with its own quoting (`resolve_function.sql`); the argument is bound. Each call has its own path,
-timeout and, if it is given one, role, and the transaction is as it was when the call is over, so
-that what ends the job runs as ourselves.
+timeout and, if it is given one, role, and the transaction is as it was when the call is over,
+within the same statement, so that what ends the job runs as ourselves.
 """
 
 from collections.abc import AsyncIterator
@@ -97,8 +97,7 @@ class PostgresFunctions:
         """
         try:
             former = await self._enter(connection, function, timeout_s=timeout_s, task=task)
-            returned = await connection.fetchval(function.statement, argument)
-            await connection.fetch(query("leave_function"), *former)
+            returned = await connection.fetchval(function.statement, argument, *former)
         except asyncpg.QueryCanceledError as failure:
             raise FunctionFailed(
                 f"{function.name}: {failure.args[0]}; it may take {timeout_s:g} s",
