@@ -49,8 +49,8 @@ async def _open(config: DatabaseConfig, stack: AsyncExitStack) -> asyncpg.Connec
 
 
 async def _enqueue(connection: asyncpg.Connection) -> None:
-    job = (new_job_id(), _TOPIC, _KIND, 5, '{"n":1}', None, None, 5, None, None, None)
-    await connection.fetch(query("enqueue_job"), *job)
+    job = (new_job_id(), _TOPIC, _KIND, 5, '{"n":1}', 5, None, None)
+    await connection.execute(query("enqueue_plain_job"), *job)
 
 
 async def _claim(connection: asyncpg.Connection, worker: Worker) -> list[asyncpg.Record]:
