@@ -44,7 +44,7 @@ class Inflight:
         self.unfinished: dict[str, int] = dict.fromkeys(limited, 0)
         """Queued and running jobs of the topics that have a limit."""
         self.low_water = 0
-        """The claimer wants to hear when no more than so many jobs are queued."""
+        """The claimer wants to hear when no more than so many jobs are queued; never, if -1."""
         self._claims: dict[UUID, int] = {}  # Jobs of each claim that are not settled.
         self.claims_over: list[UUID] = []
         """The tokens of claims whose jobs are all settled, for the claimer to take out."""

@@ -83,7 +83,7 @@ class Runtime:
             worker=self.worker.name,
             inbox=self._inbox,
             outbox=self._outbox,
-            room=self._claims,
+            room=self._claimer.hear_of_room,
             transaction=self._store.transaction,
         )
         self.exporter = Exporter(config.exporter, self.metrics, refresh=self._refresh)
@@ -196,7 +196,7 @@ class Runtime:
             self.metrics,
             worker=self.worker.name,
             outbox=self._outbox,
-            room=self._claims,
+            room=self._claimer.hear_of_room,
             returned=self._claimer.look_behind,
             scheduled=self._due,
         )

@@ -164,7 +164,7 @@ class Stand:
             worker=self.worker.name,
             inbox=self.inbox,
             outbox=self.outbox,
-            room=self.nudge,
+            room=self.claimer.hear_of_room,
         )
 
     async def supervised(self) -> None:
@@ -536,6 +536,85 @@ async def test_new_jobs_wake_an_idle_claimer_that_hears() -> None:
             await wait_all_tasks_blocked()
 
 
+@pytest.mark.parametrize(
+    ("hears", "limits", "more"),
+    [(True, {}, 0), (True, {"another": 1}, 0), (True, {"default": 9}, 1), (False, {}, 1)],
+    ids=["hears", "limit-elsewhere", "limit", "hears-nothing"],
+)
+async def test_room_is_no_news_once_nothing_is_left_and_new_jobs_are_heard_of(
+    hears: bool, limits: dict[str, int], more: int, clock: Clock
+) -> None:
+    stand = Stand(hears=hears, limits=limits)
+    listen_to(stand)
+    await stand.enqueue(1)
+    async with running(stand.claimer.run):
+        await stand.taken(1)
+        stand.nudge()
+        await wait_all_tasks_blocked()
+        before = len(stand.store.asked)
+        stand.claimer.hear_of_room()
+        await wait_all_tasks_blocked()
+        assert len(stand.store.asked) - before >= more
+        assert more or len(stand.store.asked) == before
+
+
+async def test_room_that_comes_during_a_claim_is_no_news_after_it_found_nothing(
+    clock: Clock,
+) -> None:
+    stand = Stand(hears=True)
+    listen_to(stand)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        replied = anyio.Event()
+        stand.store.fail("claim_jobs", Hold(replied))
+        before = len(stand.store.asked)
+        stand.nudge()
+        await wait_all_tasks_blocked()
+        stand.claimer.hear_of_room()
+        replied.set()
+        await wait_all_tasks_blocked()
+    assert len(stand.store.asked) == before + 1
+
+
+async def test_new_jobs_that_found_no_room_are_claimed_as_soon_as_there_is_some() -> None:
+    stand = Stand(hears=True, concurrency=1)
+    await stand.enqueue(1)
+    await stand.claimer.claim_once(5)  # Jobs ended fast: it asked for more than there are slots.
+    [job] = await stand.taken(1)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        await stand.enqueue(1)
+        stand.nudge()  # The only slot is taken.
+        await wait_all_tasks_blocked()
+        await stand.end(job)
+        stand.claimer.hear_of_room()
+        await stand.taken(1)
+
+
+async def test_room_is_told_once_until_the_claimer_looked() -> None:
+    stand = Stand()
+    await stand.enqueue(3)
+    await stand.claimer.claim_once(3)
+    stand.inflight.low_water = 2
+    assert stand.inflight.start(), "two are queued"
+    stand.claimer.hear_of_room()
+    assert not stand.inflight.start()
+
+
+async def test_a_full_claim_makes_room_news_again(clock: Clock) -> None:
+    stand = Stand(hears=True, concurrency=2)
+    listen_to(stand)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        await stand.enqueue(5)
+        stand.nudge()
+        [first, _] = await stand.taken(2)
+        await wait_all_tasks_blocked()
+        await stand.end(first)
+        stand.claimer.hear_of_room()
+        await stand.taken(3)
+
+
 @pytest.mark.parametrize(("hears", "expected"), [(True, 10.0), (False, 0.5)])
 async def test_who_hears_polls_slowly_and_who_does_not_polls_fast(
     clock: Clock, hears: bool, expected: float
@@ -592,6 +671,23 @@ async def test_a_claim_that_is_over_is_told_with_the_next_one() -> None:
     await stand.claimer.claim_once(1)
     await stand.claimer.claim_once(1)
     assert stand.store.over == [[], [], [first.lease_token], []]
+
+
+async def test_on_a_quiet_queue_claims_that_are_over_are_told_ten_at_a_time() -> None:
+    """With each one, every job would wait for that, and a claim in vain for the disk."""
+    stand = Stand(hears=True)
+    tokens = []
+    for _ in range(24):
+        await stand.enqueue(1)
+        await stand.claimer.claim_once(2)
+        [job] = await stand.taken(1)
+        await stand.end(job)
+        tokens.append(job.lease_token)
+    assert [over for over in stand.store.over if over] == [tokens[:10], tokens[10:20]]
+    await stand.enqueue(2)
+    for _ in range(2):
+        await stand.claimer.claim_once(1)  # As much as it asks for: not quiet any more.
+    assert stand.store.over[-2:] == [[], tokens[20:]]
 
 
 async def test_a_claim_that_is_over_is_told_again_if_it_may_not_have_been_heard() -> None:

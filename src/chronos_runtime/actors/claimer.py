@@ -1,8 +1,9 @@
 """The claimer leases as many jobs as there is room for, all topics in one statement.
 
-It is woken by room (executors ran dry), by notifications, and by its poll floor. It refuses to
-hoard: it claims ahead only what will start within `ahead_s` at the rate just seen, so slow jobs
-stay available to others and fast ones come in batches of thousands.
+It is woken by room (executors ran dry), by notifications, and by its poll floor; by room only
+while something may be waiting for it. It refuses to hoard: it claims ahead only what will start
+within `ahead_s` at the rate just seen, so slow jobs stay available to others and fast ones come in
+batches of thousands.
 
 The frontier: claimed rows leave dead entries at the head of the ready index until vacuum comes,
 and while an old snapshot is held it cannot. So the claimer remembers the highest seq it claimed
@@ -38,6 +39,7 @@ _RESCAN_MAX = 3  # … but for no more than three times rescan_s.
 _ROWS_REMEMBERED = 5  # Claims over which the usual time per job is averaged.
 _LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy machine does not.
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
+_FORGET_FROM = 10  # Claims that are over and stay noted, at most, while the queue is quiet.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
 
 _place = attrgetter("topic", "priority")
@@ -79,6 +81,7 @@ class Claimer:
         self._kinds = list(kinds)
         self._concurrency = concurrency
         self._topic_concurrency = topic_concurrency
+        self._is_limited = not topic_concurrency.keys().isdisjoint(topics)
         self._lease_s = lease_s
         self._inbox = inbox
         self._nudge = nudge
@@ -96,12 +99,22 @@ class Claimer:
         self._pace = Pace(inflight)
         self._marked_at = -float("inf")
         self._is_short = False  # Whether the last claim came back with less than it asked for.
+        self._is_drained = False  # … so that nothing is left, and we hear of what comes.
         self._short_at = time.monotonic()
 
     def look_behind(self) -> None:
         """Something behind the frontier may have become ready."""
         self._looks_behind = True
         self._nudge()
+
+    def hear_of_room(self) -> None:
+        """There is room for more jobs, which is no news to who found that there are none.
+
+        On a quiet queue every start, rest and report says so, and each would cost a claim.
+        """
+        self._inflight.low_water = -1  # Heard; the next look for room says again from when on.
+        if not self._is_drained:
+            self._nudge()
 
     @property
     def is_marked(self) -> bool:
@@ -113,6 +126,7 @@ class Claimer:
         while True:
             room = self._room()
             if room == 0:
+                self._is_drained = False  # Whatever woke us waits for room.
                 self._progress.progress(resting=True)
                 await self._nudge.wait(self._config.poll_s)
                 continue
@@ -139,6 +153,7 @@ class Claimer:
             rows(len(taken))
         self._advance(jobs)
         self._is_short = len(jobs) < max(asked, 1)
+        self._is_drained = self._is_short and self._hears() and not self._is_limited
         if asked:
             self._note_claim(from_zero, len(jobs), seconds=time.monotonic() - started)
         for labels, count in count_labels(taken):
@@ -159,6 +174,8 @@ class Claimer:
 
     async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:
         token, over = self._worker.next_token(), list(self._inflight.claims_over)
+        if self._is_drained and len(over) < _FORGET_FROM:
+            over = []  # A job waits for this claim; or it finds nothing, and need not write.
         try:
             jobs = await self._store.claim_jobs(
                 token,

@@ -55,7 +55,7 @@ class Executor:
         worker: str,
         inbox: Mailbox[Job],
         outbox: Mailbox[Outcome],
-        room: Nudge,
+        room: Callable[[], None],
         transaction: Callable[[Job, Ending], Transaction] = refuse_transaction,
     ) -> None:
         self._config = config
@@ -152,7 +152,7 @@ class Executor:
             slot.deadline = now + timeout_s
             self._timed()
         kind.note_wait(job.wait_s + now - job.claimed_at)
-        if self._inflight.start() and not self._room.is_set:
+        if self._inflight.start():
             self._room()
         return job
 

@@ -53,7 +53,7 @@ class Reporter:
         *,
         worker: str,
         outbox: Mailbox[Outcome],
-        room: Nudge,
+        room: Callable[[], None],
         returned: Callable[[], None],
         scheduled: Nudge,
     ) -> None:
