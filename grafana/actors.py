@@ -41,6 +41,12 @@ ACTORS = {
     "claimer": Actor(
         "leases jobs", "jobs claimed", 30, "Nothing new is claimed; other processes carry on."
     ),
+    "taker": Actor(
+        "takes jobs that are handed over",
+        "jobs taken",
+        30,
+        "Jobs that come one by one to an idle process wait for a claim: a few milliseconds.",
+    ),
     "executor": Actor(
         "runs handlers", "jobs admitted", 15, "The event loop is blocked: see 'Loop lag'."
     ),

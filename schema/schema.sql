@@ -108,6 +108,47 @@ begin
 end
 $$;
 
+CREATE FUNCTION chronos.hand_over(job_id uuid, job_topic text, job_kind text, job_priority smallint, job_payload jsonb, job_max_attempts integer, job_timeout_s real, job_supervisor text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    chosen chronos.offers;
+begin
+    if pg_catalog.has_table_privilege('chronos.offers', 'update') then
+        select offer.* into chosen
+        from chronos.offers as offer
+        where offer.token is not null
+          and job_topic = any (offer.topics)
+          and job_kind = any (offer.kinds)
+          -- Whoever made the offer holds this lock; who gets it knows that he is gone.
+          and not pg_catalog.pg_try_advisory_xact_lock_shared(offer.presence)
+          and not exists (
+              select from chronos.topics as gate
+              where gate.name in (job_topic, '*') and gate.paused
+          )
+        limit 1
+        for update skip locked;
+    end if;
+    if chosen.token is null then
+        perform pg_catalog.pg_notify('chronos_ready', job_topic);
+        return false;
+    end if;
+    update chronos.offers as offer set token = null where offer.worker = chosen.worker;
+    insert into chronos.jobs (
+        id, topic, kind, priority, payload, max_attempts, timeout_s, supervisor,
+        attempt, lease_token, lease_until
+    )
+    values (
+        job_id, job_topic, job_kind, job_priority, job_payload, job_max_attempts, job_timeout_s,
+        job_supervisor, 1, chosen.token, now() + make_interval(secs => chosen.lease_s)
+    );
+    insert into chronos.claims (token, look_at, ids)
+    values (chosen.token, now() + make_interval(secs => chosen.lease_s), array[job_id]);
+    perform pg_catalog.pg_notify('chronos_handed_' || chosen.presence, chosen.token || ' ' || job_id);
+    return true;
+end
+$$;
+
 CREATE FUNCTION chronos.has_live_fire(schedule_id uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -474,6 +515,17 @@ CREATE TABLE chronos.migrations (
 
 COMMENT ON TABLE chronos.migrations IS 'One row per migration applied; the highest number is the schema version.';
 
+CREATE TABLE chronos.offers (
+    worker uuid NOT NULL,
+    token uuid,
+    presence bigint NOT NULL,
+    lease_s double precision NOT NULL,
+    topics text[] NOT NULL,
+    kinds text[] NOT NULL,
+    offered_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='30', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE chronos.schedules (
     id uuid NOT NULL,
     name text NOT NULL,
@@ -589,6 +641,9 @@ ALTER TABLE chronos.jobs
 
 ALTER TABLE ONLY chronos.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY chronos.offers
+    ADD CONSTRAINT offers_pkey PRIMARY KEY (worker);
 
 ALTER TABLE ONLY chronos.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);

@@ -74,7 +74,7 @@ async def failures_of(dsn: str) -> list[BaseException]:
         for ask in (
             client.get(new_job_id()),
             client.enqueue("greet"),
-            store.listen(lambda channel, payload: None, probe_s=1.0, probe_deadline_s=1.0),
+            store.listen(lambda *_: None, presence=1, probe_s=1.0, probe_deadline_s=1.0),
         ):
             with pytest.raises(ChronosError) as caught:
                 await ask

@@ -14,7 +14,7 @@ under the interpreter's lock.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from uuid import UUID
@@ -67,6 +67,11 @@ class Inflight:
         return self._jobs.get(job.id) is job
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here, nor waits to."""
+        return not self.queued and not self.running
+
+    @property
     def room(self) -> int:
         """How many more jobs may be claimed."""
         return self.capacity - len(self._jobs)
@@ -100,7 +105,7 @@ class Inflight:
 
     def rest(self) -> None:
         """A slot found nothing to do: the process is idle from now on, unless others run jobs."""
-        if not self.queued and not self.running:
+        if self.is_idle:
             self._busy_s, self._busy_since = self.busy_s, None
 
     def start(self) -> bool:
@@ -134,6 +139,10 @@ class Inflight:
                 self.claims_over.append(token)
             elif left is not None:
                 self._claims[token] = left - count
+
+    def forget_claims(self, over: Collection[UUID]) -> None:
+        """The store has forgotten these, of the claims that are over."""
+        self.claims_over = [token for token in self.claims_over if token not in over]
 
     def keep_claim(self, token: UUID) -> None:
         """A job is about to be settled whose lease stands: its claim is not over, and not ours."""

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from chronos_runtime.actor_metrics import JOB_BOUNDS, PASS_BOUNDS, ActorMetrics
+from chronos_runtime.inflight import Inflight
 from chronos_runtime.processor_metrics import ProcessorMetrics
 from chronos_runtime.schedule_metrics import ScheduleMetrics
 from chronos_runtime.tally import Spread, Tally
@@ -21,6 +22,7 @@ from chronos_runtime.version import VERSION
 
 ACTORS = (
     "claimer",
+    "taker",
     "executor",
     "heartbeater",
     "reporter",
@@ -213,6 +215,22 @@ class Metrics:
         """Let the counters of a handler begin at zero: a rate needs two points."""
         for tally in self._by_job:
             tally.add((topic, kind), 0)
+
+    def show_inflight(self, inflight: Inflight) -> None:
+        """Say where the claimed jobs are, and whether any is missing."""
+        places = {
+            "queued": inflight.queued,
+            "running": inflight.running,
+            "reporting": inflight.reporting,
+        }
+        self.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
+        for place, jobs in places.items():
+            self.inflight.labels(place).set(jobs)
+
+    def show_connections(self, lane: str, *, used: int, idle: int) -> None:
+        """Say how many connections a lane has."""
+        self.connections.labels(lane, "used").set(used)
+        self.connections.labels(lane, "idle").set(idle)
 
     def observe_statement(self, statement: str, seconds: float, answered: bool) -> None:
         """Note one database statement; the store calls this."""

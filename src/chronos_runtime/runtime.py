@@ -15,6 +15,7 @@ from chronos_runtime.actors.listener import Listener
 from chronos_runtime.actors.reporter import Reporter
 from chronos_runtime.actors.scheduler import Scheduler
 from chronos_runtime.actors.surveyor import Surveyor
+from chronos_runtime.actors.taker import Taker
 from chronos_runtime.actors.watchdog import Watchdog
 from chronos_runtime.app import Chronos
 from chronos_runtime.beat_thread import BeatThread
@@ -74,6 +75,7 @@ class Runtime:
         self._claims = Nudge()
         self._due = Nudge()
         self._listener: Listener | None = None
+        self._taker = self._make_taker()
         self._claimer = self._make_claimer()
         self._executor = Executor(
             config.executor,
@@ -143,6 +145,7 @@ class Runtime:
         )
         return [
             self._claimer,
+            self._taker,
             Scheduler(
                 config.scheduler,
                 store,
@@ -186,6 +189,25 @@ class Runtime:
             nudge=self._claims,
             scheduled=self._due,
             hears=self._hears,
+            changed=self._taker.consider,
+        )
+
+    def _make_taker(self) -> Taker:
+        config = self._config
+        return Taker(
+            config.claimer,
+            self._store,
+            self.inflight,
+            self.metrics,
+            worker=self.worker,
+            topics=self.topics,
+            kinds=sorted(self._handlers),
+            concurrency=config.executor.concurrency,
+            lease_s=config.heartbeater.lease_s,
+            inbox=self._inbox,
+            is_drained=lambda: self._claimer.is_drained,
+            presence=lambda: None if self._listener is None else self._listener.presence,
+            scheduled=self._due,
         )
 
     def _reporter(self) -> Actor:
@@ -223,6 +245,7 @@ class Runtime:
                 ready=self._claims,
                 returned=self._claimer.look_behind,
                 due=self._due,
+                handed=self._taker.hear,
                 cancel=lambda id: self._executor.stop(id, "cancel"),
             )
             keepers.append(self._listener)
@@ -253,28 +276,20 @@ class Runtime:
 
     def _refresh(self) -> None:
         """Bring the gauges up to date that nobody's pass does."""
-        inflight, metrics = self.inflight, self.metrics
-        places = {
-            "queued": inflight.queued,
-            "running": inflight.running,
-            "reporting": inflight.reporting,
-        }
-        metrics.conservation.set(inflight.claimed - inflight.settled - sum(places.values()))
-        for place, jobs in places.items():
-            metrics.inflight.labels(place).set(jobs)
+        self.metrics.show_inflight(self.inflight)
         connections: dict[str, Lane | HandlerConnections] = {
             **self._store.lanes,
             "beat": self._beat_store.lanes["beat"],
             "transaction": self._store.handler_connections,
         }
         for name, ones in connections.items():
-            metrics.connections.labels(name, "used").set(ones.used)
-            metrics.connections.labels(name, "idle").set(ones.idle)
+            self.metrics.show_connections(name, used=ones.used, idle=ones.idle)
 
     async def _leave(self) -> None:
         """Take presence and marks along; a database that is away does without."""
         try:
             await self._claimer.release_doubtful()
+            await self._taker.withdraw()
             await self._store.forget_worker(self.worker.id)
         except StoreError as error:
             _log.info("left without a goodbye: %s", error)

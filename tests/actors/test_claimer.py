@@ -526,7 +526,7 @@ async def test_new_jobs_wake_an_idle_claimer_that_hears() -> None:
             stand.nudge()
 
     async def listen() -> None:
-        await stand.store.listen(heard, probe_s=3_600, probe_deadline_s=3_600)
+        await stand.store.listen(heard, presence=1, probe_s=3_600, probe_deadline_s=3_600)
 
     async with running(listen), running(stand.claimer.run):
         await wait_all_tasks_blocked()

@@ -29,12 +29,16 @@ class BreakingStore(MemoryStore):
         super().__init__()
         self.breaks = breaks
 
-    async def listen(self, heard: Heard, *, probe_s: float, probe_deadline_s: float) -> None:
+    async def listen(
+        self, heard: Heard, *, presence: int, probe_s: float, probe_deadline_s: float
+    ) -> None:
         if self.breaks:
             self.breaks -= 1
             heard("", "")
             raise StoreUnavailable("listen: the connection was closed")
-        await super().listen(heard, probe_s=probe_s, probe_deadline_s=probe_deadline_s)
+        await super().listen(
+            heard, presence=presence, probe_s=probe_s, probe_deadline_s=probe_deadline_s
+        )
 
 
 class Ear:
@@ -46,6 +50,7 @@ class Ear:
         self.ready, self.due = Nudge(), Nudge()
         self.returns = 0
         self.cancelled: list[UUID] = []
+        self.handed: list[str] = []
         self.listener = Listener(
             ListenerConfig(probe_s=probe_s),
             self.store,
@@ -53,6 +58,7 @@ class Ear:
             ready=self.ready,
             returned=self._note_return,
             due=self.due,
+            handed=self.handed.append,
             cancel=self.cancelled.append,
         )
 

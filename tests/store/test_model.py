@@ -21,7 +21,17 @@ from chronos_runtime.errors import StoreError
 from chronos_runtime.ids import Worker, new_job_ids
 from chronos_runtime.job import Finish, Job, Return, State
 from chronos_runtime.store import JobRecord, Store, Wanted
-from tests.store.world import FIRST, MemoryWorld, PostgresWorld, World, claimed, error_of, new_job
+from chronos_runtime.store.offers import Offer
+from tests.store.world import (
+    FIRST,
+    PRESENCE,
+    MemoryWorld,
+    PostgresWorld,
+    World,
+    claimed,
+    error_of,
+    new_job,
+)
 
 EXAMPLES = int(os.environ.get("CHRONOS_MODEL_EXAMPLES", "20"))
 STEPS = 60
@@ -40,7 +50,8 @@ KEYS = ("k", "l")
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 _EMPTY = """
-truncate chronos.jobs, chronos.job_history, chronos.claims, chronos.topics, chronos.idle_marks
+truncate chronos.jobs, chronos.job_history, chronos.claims, chronos.topics, chronos.idle_marks,
+    chronos.offers
 restart identity
 """
 
@@ -58,6 +69,8 @@ def open_stage(dsn: str) -> Iterator[Stage]:
     with asyncio.Runner() as runner:
         back_door = runner.run(asyncpg.connect(dsn))
         world = PostgresWorld(dsn, back_door)
+        # Somebody listens there, as far as whoever enqueues can tell.
+        runner.run(back_door.execute("select pg_advisory_lock($1)", PRESENCE))
         try:
             yield Stage(runner, world)
         finally:
@@ -72,6 +85,7 @@ class Twins:
         self.run = stage.run
         self.draw = data.draw
         self.real, self.model = stage.world, MemoryWorld()
+        self.model.store._bell._presences[PRESENCE] = lambda *_: None  # type: ignore[attr-defined]
         self.workers = (Worker(b"worker-1"), Worker(b"worker-2"))
         self.ids: list[UUID] = []
         self.claims: list[Job] = []
@@ -142,6 +156,37 @@ class Twins:
         self.both(lambda store: store.set_paused(topic, paused=True))
         self.claim()
         self.both(lambda store: store.set_paused(topic, paused=False))
+
+    def hand_over(self) -> None:
+        worker, topic = self.draw(st.sampled_from(self.workers)), self.draw(st.sampled_from(TOPICS))
+        offer = Offer(
+            worker.id, worker.next_token(), PRESENCE, self.draw(LEASES_S), TOPICS[:2], KINDS[:1]
+        )
+        kind, supervisor = (self.draw(st.sampled_from(some)) for some in (KINDS[:2], SUPERVISORS))
+        job = new_job(topic=topic, kind=kind, supervisor=supervisor)
+
+        async def hand_over(store: Store) -> tuple[Job | None, bool]:
+            await store.mark_idle(worker.id, [topic])
+            await store.offers.place_offer(offer)
+            await store.enqueue_jobs([job])
+            taken = await store.offers.take_job(
+                job.id, offer.token, lease_s=offer.lease_s, asked_at=0.0
+            )
+            is_withdrawn = await store.offers.withdraw_offer(worker.id, offer.token)
+            await store.unmark_idle(worker.id)
+            # How long it was held is for the clock to say.
+            return taken and msgspec.structs.replace(taken, claimed_at=0.0), is_withdrawn
+
+        taken, is_withdrawn = self.both(hand_over)
+        assert (taken is None) == is_withdrawn
+        self.ids.append(job.id)
+        self.claims += [taken] if taken else []
+
+    def hand_over_behind_a_gate(self) -> None:
+        gate = self.draw(st.sampled_from([*TOPICS, "*"]))
+        self.both(lambda store: store.set_paused(gate, paused=True))
+        self.hand_over()
+        self.both(lambda store: store.set_paused(gate, paused=False))
 
     def finish(self) -> None:
         batch = self.some_claims()
@@ -311,6 +356,9 @@ ACTS = [
     Twins.claim,
     Twins.claim,
     Twins.claim_behind_a_gate,
+    Twins.hand_over,
+    Twins.hand_over,
+    Twins.hand_over_behind_a_gate,
     Twins.finish,
     Twins.give_back,
     Twins.give_back,

@@ -40,7 +40,7 @@ async def ear(world: World) -> AsyncIterator[Ear]:
     async with anyio.create_task_group() as tasks:
 
         async def listen() -> None:
-            await world.store.listen(ear.hear, probe_s=3_600.0, probe_deadline_s=10.0)
+            await world.listen(ear.hear)
 
         tasks.start_soon(listen)
         await eventually(lambda: ("", "") in ear.notices)
@@ -172,7 +172,7 @@ async def test_a_listener_gives_signs_of_life(world: World) -> None:
     async with anyio.create_task_group() as tasks:
 
         async def listen() -> None:
-            await world.store.listen(ear.hear, probe_s=0.01, probe_deadline_s=10.0)
+            await world.listen(ear.hear, probe_s=0.01)
 
         tasks.start_soon(listen)
         await eventually(lambda: ear.notices.count(("", "probe")) >= 2)
@@ -185,7 +185,7 @@ async def test_every_listener_hears_and_one_that_left_does_not(world: World, ear
     async with anyio.create_task_group() as tasks:
 
         async def listen() -> None:
-            await world.store.listen(another.hear, probe_s=3_600.0, probe_deadline_s=10.0)
+            await world.listen(another.hear, presence=2)
 
         tasks.start_soon(listen)
         await eventually(lambda: ("", "") in another.notices)

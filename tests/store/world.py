@@ -13,12 +13,14 @@ import msgspec
 from chronos_runtime.config import DatabaseConfig
 from chronos_runtime.ids import Worker, new_job_id, new_job_ids
 from chronos_runtime.job import Finish, Job, Return
-from chronos_runtime.store import Claimed, JobRecord, NewJob, Store, Wanted
+from chronos_runtime.store import Claimed, Heard, JobRecord, NewJob, Store, Wanted, WorkerInfo
 from chronos_runtime.store.memory import MemoryStore
 from chronos_runtime.store.migrations import Connection
+from chronos_runtime.store.offers import Offer
 from chronos_runtime.store.postgres import PostgresStore
 
 FIRST = UUID(int=0)
+PRESENCE = 2**63 - 1  # The greatest there is.
 NO_FRONTIER = [0] * 10
 START_S = 1_800_000_000.0  # 2027-01-15 08:00 UTC: far from midnight.
 
@@ -46,6 +48,9 @@ claims as (
 ),
 marks as (
     update chronos.idle_marks set marked_at = marked_at - $1
+),
+offers as (
+    update chronos.offers set offered_at = offered_at - $1
 )
 update chronos.workers set seen_at = seen_at - $1
 """
@@ -126,6 +131,37 @@ class World(ABC):
         [job] = await self.claim(worker, topics=[changes.get("topic", "default")], room=1)
         assert job.id == id
         return job
+
+    async def offer(self, worker: Worker | None = None, **changes: Any) -> Offer:
+        """Let a worker offer to take a job; see `listen` for its presence."""
+        worker = worker or self.worker
+        plain: dict[str, Any] = {
+            "worker": worker.id,
+            "token": worker.next_token(),
+            "presence": PRESENCE,
+            "lease_s": 30.0,
+            "topics": ["default"],
+            "kinds": ["greet"],
+        }
+        offer = Offer(**(plain | changes))
+        await self.store.offers.place_offer(offer)
+        return offer
+
+    def info(self) -> WorkerInfo:
+        """What the worker says about itself."""
+        return WorkerInfo(self.worker.id, "here", 1, "0", ["default"], ["greet"])
+
+    async def take(self, id: UUID, offer: Offer) -> Job | None:
+        """Take a job that was handed over."""
+        return await self.store.offers.take_job(
+            id, offer.token, lease_s=offer.lease_s, asked_at=100.0
+        )
+
+    async def listen(
+        self, heard: Heard, *, presence: int = PRESENCE, probe_s: float = 3_600.0
+    ) -> None:
+        """Listen until cancelled."""
+        await self.store.listen(heard, presence=presence, probe_s=probe_s, probe_deadline_s=10.0)
 
     async def lose_lease(self, job: Job) -> None:
         """Let the lease of a job run out, and have it reaped."""

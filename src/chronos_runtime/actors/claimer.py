@@ -5,12 +5,8 @@ while something may be waiting for it. It refuses to hoard: it claims ahead only
 within `ahead_s` at the rate just seen, so slow jobs stay available to others and fast ones come in
 batches of thousands.
 
-The frontier: claimed rows leave dead entries at the head of the ready index until vacuum comes,
-and while an old snapshot is held it cannot. So the claimer remembers the highest seq it claimed
-per topic and priority and starts the next scan there. That is a hint, never the truth: it looks
-behind the frontier when a claim comes back short, when something may have become ready there,
-and every `rescan_s`. After a look that cost more than a claim from the frontier would have, it
-waits fifty times that cost, but no longer than three times `rescan_s`.
+It begins each scan at the frontier (`frontier.py`), so that the dead entries of what was claimed
+before cost nothing, and looks behind it now and then.
 
 If it dies right now: what it leased lapses and is reaped. A claim whose reply was lost is given
 back by its token before the next claim.
@@ -20,30 +16,23 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from uuid import UUID
 
 from chronos_runtime.config import ClaimerConfig
 from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.frontier import Frontier
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import PRIORITIES, Job, Return
+from chronos_runtime.job import Job, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.pace import Pace
 from chronos_runtime.store import Store, Wanted
 from chronos_runtime.tally import count_labels
 
-_RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
-_RESCAN_MAX = 3  # … but for no more than three times rescan_s.
-_ROWS_REMEMBERED = 5  # Claims over which the usual time per job is averaged.
-_LOOKS_JUDGED = 3  # The cheapest of the last looks counts: one that met a busy machine does not.
 _MARK_REFRESH_S = 60.0  # The janitor prunes marks five times as old.
 _FORGET_FROM = 10  # Claims that are over and stay noted, at most, while the queue is quiet.
 _LOAD_S = 2.0  # Claims that come back full for so long mean that nobody needs to notify us.
-
-_place = attrgetter("topic", "priority")
-_seq = attrgetter("seq")
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +59,7 @@ class Claimer:
         nudge: Nudge,
         scheduled: Nudge,
         hears: Callable[[], bool],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._store = store
@@ -87,24 +77,19 @@ class Claimer:
         self._nudge = nudge
         self._scheduled = scheduled
         self._hears = hears
-        self._frontiers = {topic: [0] * PRIORITIES for topic in topics}
-        self._looks_behind = True
-        self._rescan_after = 0.0  # Monotonic time before which looking behind is too dear.
-        # From claims that did not look behind the frontier: the quickest, and the usual per job.
-        self._quickest_s = float("inf")
-        self._row_s = 0.0
-        self._look_costs: deque[float] = deque(maxlen=_LOOKS_JUDGED)
-        self._rescan_by = 0.0  # Monotonic time at which to look behind with no reason.
+        self._changed = changed
+        self._frontier = Frontier(topics, config.rescan_s)
         self._doubtful: list[UUID] = []
         self._pace = Pace(inflight)
         self._marked_at = -float("inf")
         self._is_short = False  # Whether the last claim came back with less than it asked for.
-        self._is_drained = False  # … so that nothing is left, and we hear of what comes.
+        self.is_drained = False
+        """Whether nothing is left, so far as we know, and we hear of what comes."""
         self._short_at = time.monotonic()
 
     def look_behind(self) -> None:
         """Something behind the frontier may have become ready."""
-        self._looks_behind = True
+        self._frontier.is_suspect = True
         self._nudge()
 
     def hear_of_room(self) -> None:
@@ -113,7 +98,9 @@ class Claimer:
         On a quiet queue every start, rest and report says so, and each would cost a claim.
         """
         self._inflight.low_water = -1  # Heard; the next look for room says again from when on.
-        if not self._is_drained:
+        if self.is_drained:
+            self._changed()
+        else:
             self._nudge()
 
     @property
@@ -126,7 +113,7 @@ class Claimer:
         while True:
             room = self._room()
             if room == 0:
-                self._is_drained = False  # Whatever woke us waits for room.
+                self.is_drained = False  # Whatever woke us waits for room.
                 self._progress.progress(resting=True)
                 await self._nudge.wait(self._config.poll_s)
                 continue
@@ -142,24 +129,25 @@ class Claimer:
         await self.release_doubtful()
         with self._progress.measure() as rows:
             started = time.monotonic()
-            from_zero = self._may_look_behind(started)
-            wanted = self._wanted(room, from_zero)
+            looks_behind = self._frontier.may_look_behind(started)
+            wanted = self._wanted(room, looks_behind)
             asked = min(room, sum(one.room for one in wanted))
-            if from_zero and asked:  # Before the claim: what returns meanwhile asks again.
-                self._looks_behind = False
+            if looks_behind and asked:  # Before the claim: what returns meanwhile asks again.
+                self._frontier.is_suspect = False
             jobs = await self._claim(wanted, room, started) if asked else []
             taken = self._inflight.claim(jobs)
             self._inbox.put_all(taken)
             rows(len(taken))
-        self._advance(jobs)
+        self._frontier.advance(jobs)
         self._is_short = len(jobs) < max(asked, 1)
-        self._is_drained = self._is_short and self._hears() and not self._is_limited
+        self.is_drained = self._is_short and self._hears() and not self._is_limited
         if asked:
-            self._note_claim(from_zero, len(jobs), seconds=time.monotonic() - started)
+            self._note_claim(looks_behind, len(jobs), seconds=time.monotonic() - started)
         for labels, count in count_labels(taken):
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
             await self._give_back(jobs, taken)
+        self._changed()
         return len(jobs)
 
     async def release_doubtful(self) -> None:
@@ -174,7 +162,7 @@ class Claimer:
 
     async def _claim(self, wanted: Sequence[Wanted], room: int, started: float) -> list[Job]:
         token, over = self._worker.next_token(), list(self._inflight.claims_over)
-        if self._is_drained and len(over) < _FORGET_FROM:
+        if self.is_drained and len(over) < _FORGET_FROM:
             over = []  # A job waits for this claim; or it finds nothing, and need not write.
         try:
             jobs = await self._store.claim_jobs(
@@ -188,9 +176,9 @@ class Claimer:
             )
         except StoreUnavailable:
             self._doubtful.append(token)  # It may have been applied all the same.
-            self._looks_behind = True
+            self._frontier.is_suspect = True
             raise
-        del self._inflight.claims_over[: len(over)]
+        self._inflight.forget_claims(over)
         return jobs
 
     async def _give_back(self, jobs: Sequence[Job], taken: Sequence[Job]) -> None:
@@ -222,66 +210,28 @@ class Claimer:
         limit = self._topic_concurrency.get(topic)
         return limit is None or self._inflight.unfinished.get(topic, 0) < limit
 
-    def _wanted(self, room: int, from_zero: bool) -> list[Wanted]:
+    def _wanted(self, room: int, looks_behind: bool) -> list[Wanted]:
         """Each topic's room. Another topic goes first each time, so that all are served."""
         self._topics.rotate(1)
-        zeros = [0] * PRIORITIES
         wanted = []
         for topic in self._topics:
             limit = self._topic_concurrency.get(topic)
             held = self._inflight.unfinished.get(topic, 0)
             topic_room = room if limit is None else min(room, max(limit - held, 0))
             if topic_room:
-                frontiers = zeros if from_zero else self._frontiers[topic]
+                frontiers = self._frontier.of(topic, looks_behind=looks_behind)
                 wanted.append(Wanted(topic, topic_room, frontiers))
         return wanted
 
-    def _may_look_behind(self, now: float) -> bool:
-        return (self._looks_behind or now > self._rescan_by) and now >= self._rescan_after
-
-    def _note_claim(self, from_zero: bool, jobs: int, *, seconds: float) -> None:
+    def _note_claim(self, looked_behind: bool, jobs: int, *, seconds: float) -> None:
         now = time.monotonic()
-        if from_zero:
+        if looked_behind:
             self._metrics.rescans.inc()
-            self._rescan_after = now + self._pause_s(jobs, seconds)
-            self._rescan_by = max(now + self._config.rescan_s, self._rescan_after)
+            self._frontier.note_look(jobs, seconds=seconds, now=now)
         else:
-            self._quickest_s = min(self._quickest_s, seconds)
-            if jobs:
-                self._row_s += (seconds / jobs - self._row_s) / (
-                    _ROWS_REMEMBERED if self._row_s else 1
-                )
-            self._looks_behind = self._looks_behind or self._is_short
+            self._frontier.note_claim(jobs, seconds=seconds, is_short=self._is_short)
         if self._is_short:
             self._short_at = now
-
-    def _pause_s(self, jobs: int, seconds: float) -> float:
-        """How long not to look behind the frontier again, after a look of `seconds`.
-
-        It cost what it took beyond a claim from the frontier, for as many jobs: the way to the
-        database, and the leasing itself, are paid by every claim. Twice that is no news on a busy
-        machine. Without such a claim there is nothing to compare with, and no frontier to look
-        behind.
-        """
-        if self._quickest_s == float("inf"):
-            return 0.0
-        usual_s = max(self._quickest_s, jobs * self._row_s)
-        self._look_costs.append(max(seconds - 2 * usual_s, 0.0))
-        longest_s = _RESCAN_MAX * self._config.rescan_s
-        return min(min(self._look_costs) * _RESCAN_SHARE, longest_s)
-
-    def _advance(self, jobs: Sequence[Job]) -> None:
-        # By priority, then by seq: the last one of each topic and priority is the highest.
-        if not jobs:
-            return
-        last, topics = jobs[-1], [job.topic for job in jobs]
-        if jobs[0].priority == last.priority and topics.count(last.topic) == len(topics):
-            highest = {_place(last): last.seq}  # The usual case, where all cost 0.1 µs a job.
-        else:
-            highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))
-        for (topic, priority), seq in highest.items():
-            frontiers = self._frontiers[topic]
-            frontiers[priority] = max(frontiers[priority], seq)
 
     async def _rest(self) -> None:
         """The topics are empty, or seem so: ask to be notified, then wait."""
@@ -292,6 +242,6 @@ class Claimer:
             self._marked_at = now
             return  # Look once more: what came before the mark was not notified.
         rest_s = self._config.idle_poll_s if self._hears() else self._config.poll_s
-        if self._looks_behind:  # Not yet looked everywhere: as soon as that is affordable.
-            rest_s = min(rest_s, max(self._rescan_after - now, 0.001))
+        if self._frontier.is_suspect:  # Not yet looked everywhere: as soon as that is affordable.
+            rest_s = min(rest_s, max(self._frontier.look_after - now, 0.001))
         await self._nudge.wait(rest_s)

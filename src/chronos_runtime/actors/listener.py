@@ -9,6 +9,7 @@ everybody is nudged once, because something may have been missed.
 """
 
 import logging
+import random
 from collections.abc import Callable
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from chronos_runtime.config import ListenerConfig
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Nudge
 from chronos_runtime.store import Store
+
+_PRESENCE_BITS = 63  # A bigint, and no negative one: it ends the name of a channel.
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ class Listener:
         ready: Nudge,
         returned: Callable[[], None],
         due: Nudge,
+        handed: Callable[[str], None],
         cancel: Callable[[UUID], None],
     ) -> None:
         self._config = config
@@ -43,14 +47,23 @@ class Listener:
         self._ready = ready
         self._returned = returned
         self._due = due
+        self._handed = handed
         self._cancel = cancel
+        self._presence = 0
         self.is_up = False
+
+    @property
+    def presence(self) -> int | None:
+        """The number that the connection we hear by is known under; None while there is none."""
+        return self._presence if self.is_up else None
 
     async def run(self) -> None:
         """Listen until the connection is lost, which raises."""
+        self._presence = random.getrandbits(_PRESENCE_BITS)  # Another one for each connection.
         try:
             await self._store.listen(
                 self.hear,
+                presence=self._presence,
                 probe_s=self._config.probe_s,
                 probe_deadline_s=self._config.probe_deadline_s,
             )
@@ -84,6 +97,8 @@ class Listener:
                 self._returned()
             case "chronos_due":
                 self._due()
+            case "chronos_handed":
+                self._handed(payload)
             case "chronos_cancel":
                 self._cancel_by(payload)
 

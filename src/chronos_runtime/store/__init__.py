@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from chronos_runtime.job import Finish, Job, LiveState, Return, State
+from chronos_runtime.store.offers import OfferStore
 from chronos_runtime.store.records import JobRecord as JobRecord
 from chronos_runtime.store.records import NewJob as NewJob
 from chronos_runtime.store.schedules import ScheduleStore
@@ -114,8 +115,15 @@ class Store(Protocol):
     def schedules(self) -> ScheduleStore:
         """The part that keeps schedules and alarms."""
 
+    @property
+    def offers(self) -> OfferStore:
+        """The part that keeps the offers of idle workers."""
+
     async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> Collection[UUID]:
-        """Insert; the ids that went in, each once. Others clash with a live job's id or key."""
+        """Insert; the ids that went in, each once. Others clash with a live job's id or key.
+
+        A plain job that comes alone is handed to whoever offered to take it.
+        """
 
     async def claim_jobs(
         self,
@@ -236,10 +244,10 @@ class Store(Protocol):
         """Say that this process is here."""
 
     async def forget_worker(self, worker: UUID) -> None:
-        """Say that it left: presence and marks go."""
+        """Say that it left: presence, marks and offer go."""
 
     async def prune_workers(self, older_than_s: float) -> None:
-        """Drop presence and marks nobody refreshed."""
+        """Drop presence and marks nobody refreshed, and the offers of whoever is gone."""
 
     async def make_partitions(self, days_ahead: int) -> int:
         """Make the history partitions of today and the days ahead; how many were new."""
@@ -247,8 +255,13 @@ class Store(Protocol):
     async def prune_history(self, older_than_s: float) -> list[str]:
         """Drop the history of days that ended before that; the partitions dropped."""
 
-    async def listen(self, heard: Heard, *, probe_s: float, probe_deadline_s: float) -> None:
-        """Deliver notifications until the connection dies or a probe goes unanswered."""
+    async def listen(
+        self, heard: Heard, *, presence: int, probe_s: float, probe_deadline_s: float
+    ) -> None:
+        """Deliver notifications until the connection dies or a probe goes unanswered.
+
+        `presence` is any number that nobody else listens by: offers name it.
+        """
 
     async def close(self) -> None:
         """Let go of every connection."""

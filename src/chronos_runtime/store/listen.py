@@ -13,11 +13,12 @@ from chronos_runtime.store.faults import FAULTS, translate
 from chronos_runtime.store.lane import Connect
 
 CHANNELS = ("chronos_ready", "chronos_returned", "chronos_due", "chronos_cancel")
+HANDED_CHANNEL = "chronos_handed"
 PROBE_CHANNEL = "chronos_probe"
 
 
 async def listen(
-    connect: Connect, heard: Heard, *, probe_s: float, probe_deadline_s: float
+    connect: Connect, heard: Heard, *, presence: int, probe_s: float, probe_deadline_s: float
 ) -> None:
     """Deliver notifications until the connection dies, which raises StoreUnavailable."""
     try:
@@ -29,17 +30,21 @@ async def listen(
     # One probe channel per backend: a probe wakes nobody but its sender.
     probe_channel = f"{PROBE_CHANNEL}_{connection.get_server_pid()}"
 
+    handed_channel = f"{HANDED_CHANNEL}_{presence}"
+
     def deliver(_: object, __: int, channel: str, payload: object) -> None:
         if channel == probe_channel:
             echoed()
         else:
-            heard(channel, str(payload))
+            heard(HANDED_CHANNEL if channel == handed_channel else channel, str(payload))
 
     try:
         connection.add_termination_listener(lambda _: lost())
         with anyio.fail_after(probe_deadline_s):
-            for channel in (*CHANNELS, probe_channel):
+            for channel in (*CHANNELS, handed_channel, probe_channel):
                 await connection.add_listener(channel, deliver)
+            # For as long as this session lives: who finds it free hands nothing over to us.
+            await connection.execute("select pg_advisory_lock($1)", presence)
         heard("", "")  # Listening from here on: what came before may have been missed.
         while not await lost.wait(probe_s):
             with anyio.fail_after(probe_deadline_s):

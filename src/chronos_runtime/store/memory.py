@@ -34,11 +34,10 @@ from chronos_runtime.store import (
 from chronos_runtime.store.memory_bell import Bell
 from chronos_runtime.store.memory_gates import Gates
 from chronos_runtime.store.memory_jobs import Jobs
+from chronos_runtime.store.memory_offers import MemoryOffers
 from chronos_runtime.store.memory_presence import Presence
 from chronos_runtime.store.memory_row import Row, by_occurrence, check_json, check_return
 from chronos_runtime.store.memory_schedules import MemorySchedules
-
-_DUE_SOON_S = 15.0  # As in enqueue_jobs.sql: nobody looks by himself before.
 
 
 class MemoryStore:
@@ -55,6 +54,7 @@ class MemoryStore:
         self._gates = Gates()
         self._presence = Presence()
         self._bell = Bell()
+        self.offers = MemoryOffers(self._jobs, self._gates, self._bell, self._begin)
         self.schedules = MemorySchedules(self._jobs, self._bell, self._begin)
 
     async def _begin(self) -> float:
@@ -66,7 +66,9 @@ class MemoryStore:
         now = await self._begin()
         rows = [Row.of(job, seq=self._jobs.next_seq(), now=now) for job in jobs]
         rows = [row for row in rows if self._jobs.insert(row)]
-        self._wake_for_new(rows, now)
+        is_one = len(jobs) == len(rows) == 1 and jobs[0].is_plain
+        if not (is_one and self.offers.hand_over(rows[0], now)):
+            self._bell.wake_for_new(rows, now)
         return {row.id for row in rows}
 
     async def claim_jobs(
@@ -95,7 +97,7 @@ class MemoryStore:
         released = [row for row in self._jobs.in_state("running") if row.lease_token == token]
         for row in released:
             row.requeue(now, delay_s=None, gives_back=True)
-        self._wake("chronos_returned", released)
+        self._bell.wake_rows("chronos_returned", released)
         return len(released)
 
     async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
@@ -127,7 +129,9 @@ class MemoryStore:
                 self._jobs.end(row, "cancelled", now)
             else:
                 row.requeue(now, delay_s=one.delay_s, gives_back=one.gives_back)
-        self._wake("chronos_returned", (row for row in returned.values() if row.state == "ready"))
+        self._bell.wake_rows(
+            "chronos_returned", (row for row in returned.values() if row.state == "ready")
+        )
         return {row.id: row.state for row in returned.values()}
 
     async def verify_claims(self, claims: Sequence[Claimed], worker: str) -> dict[UUID, Checked]:
@@ -168,7 +172,7 @@ class MemoryStore:
 
     async def promote_jobs(self, limit: int) -> Promotion:
         promoted, next_due_s = self._jobs.promote(limit, await self._begin())
-        self._wake("chronos_returned", promoted)
+        self._bell.wake_rows("chronos_returned", promoted)
         return Promotion(len(promoted), next_due_s)
 
     async def cancel_jobs(self, ids: Sequence[UUID]) -> dict[UUID, CancelResult]:
@@ -187,7 +191,7 @@ class MemoryStore:
     async def retry_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
         now = await self._begin()
         revived = self._jobs.revive(ids, now)
-        self._wake("chronos_ready", revived)
+        self._bell.wake_rows("chronos_ready", revived)
         return {row.id for row in revived}
 
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
@@ -199,7 +203,7 @@ class MemoryStore:
     ) -> bool:
         now = await self._begin()
         row = self._jobs.start_attempt(task, id, payload=payload, delay_s=delay_s, now=now)
-        self._wake_for_new([] if row is None else [row], now)
+        self._bell.wake_for_new([] if row is None else [row], now)
         return row is not None
 
     async def escalate_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
@@ -266,11 +270,13 @@ class MemoryStore:
     async def forget_worker(self, worker: UUID) -> None:
         await self._begin()
         self._presence.forget(worker)
+        self.offers.forget(worker)
         self._bell.unmark(worker)
 
     async def prune_workers(self, older_than_s: float) -> None:
         before = await self._begin() - older_than_s
         self._presence.prune(before)
+        self.offers.prune(before, self._presence.seen)
         self._bell.prune(before)
 
     async def make_partitions(self, days_ahead: int) -> int:
@@ -281,8 +287,10 @@ class MemoryStore:
         self._jobs.history.prune_default(before)
         return self._jobs.history.drop_days(before)
 
-    async def listen(self, heard: Heard, *, probe_s: float, probe_deadline_s: float) -> None:
-        await self._bell.listen(heard, probe_s)
+    async def listen(
+        self, heard: Heard, *, presence: int, probe_s: float, probe_deadline_s: float
+    ) -> None:
+        await self._bell.listen(heard, presence=presence, probe_s=probe_s)
 
     async def close(self) -> None:
         """Nothing to let go of: others may share this store, and all of it is in memory."""
@@ -290,11 +298,3 @@ class MemoryStore:
     def _tell_supervisors(self, ended: Iterable[Row], now: float) -> None:
         if self._jobs.tell_supervisors(ended, now):
             self._bell.wake("chronos_ready", [SUPERVISE_TOPIC])
-
-    def _wake_for_new(self, rows: Sequence[Row], now: float) -> None:
-        self._wake("chronos_ready", (row for row in rows if row.state == "ready"))
-        soon = now + _DUE_SOON_S
-        self._wake("chronos_due", (row for row in rows if now < row.run_at < soon))
-
-    def _wake(self, channel: str, rows: Iterable[Row]) -> None:
-        self._bell.wake(channel, [row.topic for row in rows])

@@ -26,6 +26,11 @@ class Presence:
         """Forget whoever was not seen since."""
         self._workers = {key: seen for key, seen in self._workers.items() if seen[1] >= before}
 
+    @property
+    def seen(self) -> set[UUID]:
+        """Whoever is here."""
+        return set(self._workers)
+
     def served_kinds(self, now: float) -> set[str]:
         """The kinds that somebody seen lately serves."""
         seen = (

@@ -6,7 +6,7 @@ thousands costs more than running them.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from uuid import UUID
 
@@ -38,8 +38,10 @@ from chronos_runtime.store.insert import insert_jobs
 from chronos_runtime.store.lane import Lane, Observe, ignore_observation
 from chronos_runtime.store.listen import listen
 from chronos_runtime.store.postgres_functions import PostgresFunctions
+from chronos_runtime.store.postgres_offers import PostgresOffers
 from chronos_runtime.store.postgres_schedules import PostgresSchedules
 from chronos_runtime.store.report import finish_jobs, return_jobs
+from chronos_runtime.store.rows import fences, job_record, read_ids
 from chronos_runtime.transaction import Transaction
 
 _BULK_FROM = 10_000  # Calls that get more time than a statement: all or none may take a while.
@@ -73,6 +75,7 @@ class PostgresStore:
         self.functions = PostgresFunctions(
             client=self._client, connections=self.handler_connections
         )
+        self.offers = PostgresOffers(self._claim)
         self.schedules = PostgresSchedules(upkeep=self._upkeep, client=self._client)
 
     async def connect(self) -> asyncpg.Connection:
@@ -157,11 +160,11 @@ class PostgresStore:
     async def _verify(
         self, lane: Lane, claims: Sequence[Claimed], worker: str
     ) -> dict[UUID, Checked]:
-        rows = await lane.fetch("verify_claims", *_fences(claims), worker)
+        rows = await lane.fetch("verify_claims", *fences(claims), worker)
         return {row["id"]: Checked(row["verdict"], row["current_token"]) for row in rows}
 
     async def extend_leases(self, claims: Sequence[Claimed], lease_s: float) -> dict[UUID, bool]:
-        rows = await self._beat.fetch("extend_leases", *_fences(claims), lease_s)
+        rows = await self._beat.fetch("extend_leases", *fences(claims), lease_s)
         return {row["id"]: row["cancel_requested"] for row in rows}
 
     async def reap_jobs(
@@ -193,10 +196,10 @@ class PostgresStore:
         }
 
     async def retry_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
-        return _ids(await self._client.fetch("retry_jobs", ids))
+        return read_ids(await self._client.fetch("retry_jobs", ids))
 
     async def discard_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
-        return _ids(await self._client.fetch("discard_jobs", ids))
+        return read_ids(await self._client.fetch("discard_jobs", ids))
 
     async def start_attempt(
         self, task: UUID, *, id: UUID, payload: str | None, delay_s: float
@@ -204,14 +207,14 @@ class PostgresStore:
         return bool(await self._client.fetch("start_attempt", task, id, payload, delay_s))
 
     async def escalate_jobs(self, ids: Sequence[UUID]) -> set[UUID]:
-        return _ids(await self._client.fetch("escalate_jobs", ids))
+        return read_ids(await self._client.fetch("escalate_jobs", ids))
 
     async def list_lineage(self, id: UUID, limit: int) -> list[JobRecord]:
-        return [_job_record(row) for row in await self._client.fetch("list_lineage", id, limit)]
+        return [job_record(row) for row in await self._client.fetch("list_lineage", id, limit)]
 
     async def get_jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRecord]:
         rows = await self._client.fetch("get_jobs", ids)
-        return {row["id"]: _job_record(row) for row in rows}
+        return {row["id"]: job_record(row) for row in rows}
 
     async def list_jobs(
         self,
@@ -223,7 +226,7 @@ class PostgresStore:
         limit: int,
     ) -> list[JobRecord]:
         rows = await self._client.fetch("list_jobs", states, topic, kind, before, limit)
-        return [_job_record(row) for row in rows]
+        return [job_record(row) for row in rows]
 
     async def find_unique(self, keys: Sequence[str]) -> dict[str, UUID]:
         rows = await self._client.fetch("find_unique", keys)
@@ -270,30 +273,18 @@ class PostgresStore:
         await self._upkeep.fetch("prune_default_history", older_than_s, self._config.prune_max)
         return [row["name"] for row in rows]
 
-    async def listen(self, heard: Heard, *, probe_s: float, probe_deadline_s: float) -> None:
-        await listen(self.connect, heard, probe_s=probe_s, probe_deadline_s=probe_deadline_s)
+    async def listen(
+        self, heard: Heard, *, presence: int, probe_s: float, probe_deadline_s: float
+    ) -> None:
+        await listen(
+            self.connect,
+            heard,
+            presence=presence,
+            probe_s=probe_s,
+            probe_deadline_s=probe_deadline_s,
+        )
 
     async def close(self) -> None:
         for lane in self.lanes.values():
             await lane.close()
         await self.handler_connections.close()
-
-
-def _ids(rows: Iterable[asyncpg.Record]) -> set[UUID]:
-    return {row["id"] for row in rows}
-
-
-def _fences(claims: Sequence[Claimed]) -> tuple[list[UUID], list[UUID], list[int]]:
-    return (
-        [claim.id for claim in claims],
-        [claim.lease_token for claim in claims],
-        [claim.attempt for claim in claims],
-    )
-
-
-def _job_record(row: asyncpg.Record) -> JobRecord:
-    values = dict(row)
-    for column in ("payload", "result", "errors"):
-        values[column] = msgspec.json.decode(values[column]) if values[column] else None
-    values["errors"] = values["errors"] or []
-    return JobRecord(**values)
