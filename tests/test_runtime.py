@@ -549,3 +549,88 @@ async def test_a_runtime_that_is_cancelled_leaves_at_once(
         tasks.cancel_scope.cancel()
     assert crowd.running == []
     assert await state_of(client, job.id) == "running"
+
+
+async def test_jobs_that_come_one_by_one_to_an_idle_process_need_no_claim(
+    dsn: str, app: Chronos, client: Client, connection: Connection
+) -> None:
+    ran: list[tuple[UUID, int]] = []
+
+    @app.handler("greet")
+    async def greet(job: Job, payload: dict[str, int]) -> None:
+        ran.append((job.id, job.attempt))
+
+    async def is_offered() -> bool:
+        return bool(await connection.fetchval("select count(token) from chronos.offers"))
+
+    runtime = Runtime(app, make_config(dsn))
+    ids = []
+    async with working(runtime):
+        for count in range(1, 21):
+            await eventually(is_offered)
+            ids.append((await client.enqueue(greet, {})).id)
+            await eventually(lambda count=count: len(ran) == count)
+        await eventually(lambda: runtime.inflight.settled == 20)
+        await eventually(is_offered)
+    assert ran == [(id, 1) for id in ids]
+    metrics = runtime.metrics
+    assert sample(metrics, "chronos_taker_rows_total") == 20
+    assert sample(metrics, "chronos_claimer_rows_total") == 0
+    assert (await client.get(ids[0])).state == "succeeded"
+    assert await connection.fetchval("select count(*) from chronos.offers") == 0, "it left"
+    # All but what was not over yet when the last offer was made.
+    assert await connection.fetchval("select count(*) from chronos.claims") <= 2
+
+
+async def test_a_full_process_is_handed_nothing(
+    dsn: str, app: Chronos, client: Client, connection: Connection
+) -> None:
+    started, gate = list[UUID](), anyio.Event()
+
+    @app.handler("hold")
+    async def hold(job: Job, payload: dict[str, int]) -> None:
+        started.append(job.id)
+        await gate.wait()
+
+    async def offers() -> int:
+        return int(await connection.fetchval("select count(token) from chronos.offers"))
+
+    async with working(Runtime(app, make_config(dsn, executor={"concurrency": 1}))):
+
+        async def is_offered() -> bool:
+            return await offers() == 1
+
+        async def is_withdrawn() -> bool:
+            return await offers() == 0
+
+        await eventually(is_offered)
+        jobs = [client.job(hold, {}) for _ in range(2)]
+        await client.enqueue_many(jobs)  # Two at once come by a claim, and leave the offer out.
+        await eventually(lambda: len(started) == 1)
+        await eventually(is_withdrawn)
+        waiting = (await client.enqueue(hold, {})).id
+        assert (await client.get(waiting)).state == "ready"
+        gate.set()
+        await eventually(lambda: len(started) == 3)
+
+
+async def test_a_job_is_found_though_the_listener_was_cut_off(
+    dsn: str, app: Chronos, client: Client, connection: Connection
+) -> None:
+    ran: list[UUID] = []
+
+    @app.handler("greet")
+    async def greet(job: Job, payload: dict[str, int]) -> None:
+        ran.append(job.id)
+
+    async def is_offered() -> bool:
+        return bool(await connection.fetchval("select count(token) from chronos.offers"))
+
+    cut = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'"
+    async with working(Runtime(app, make_config(dsn, heartbeater={"lease_s": NEVER_S}))):
+        for count in range(1, 6):
+            await eventually(is_offered)
+            await connection.execute(cut)
+            id = (await client.enqueue(greet, {})).id
+            await eventually(lambda count=count: len(ran) == count)
+            assert ran[-1] == id
