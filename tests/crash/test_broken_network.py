@@ -16,6 +16,7 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.crash
 
 CLAIM = "-- Leases ready jobs"
+OFFER = "-- Offers to take one job"  # By the same connection, when the claims are done.
 FINISH = "-- Moves ended jobs to the history"
 RETURN = "-- Gives claimed jobs back to the queue"
 ENQUEUE = "-- Inserts jobs"
@@ -29,7 +30,7 @@ where datname = current_database() and application_name = 'chronos-runtime'
 CLAIMED_AGO_S = f"""
 select extract(epoch from clock_timestamp() - max(query_start))::double precision
 from pg_stat_activity
-where datname = current_database() and query like '{CLAIM}%'
+where datname = current_database() and (query like '{CLAIM}%' or query like '{OFFER}%')
 """
 
 RESCANS = "chronos_claimer_rescans_total"

@@ -41,10 +41,10 @@ async def listen(
     try:
         connection.add_termination_listener(lambda _: lost())
         with anyio.fail_after(probe_deadline_s):
-            for channel in (*CHANNELS, handed_channel, probe_channel):
-                await connection.add_listener(channel, deliver)
             # For as long as this session lives: who finds it free hands nothing over to us.
             await connection.execute("select pg_advisory_lock($1)", presence)
+            for channel in (*CHANNELS, handed_channel, probe_channel):
+                await connection.add_listener(channel, deliver)
         heard("", "")  # Listening from here on: what came before may have been missed.
         while not await lost.wait(probe_s):
             with anyio.fail_after(probe_deadline_s):
