@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,11 @@ DEADLINE_S = 20.0  # A claim that met a hiccup may keep the claimer from looking
 NEVER_S = 3_600.0
 ENDED = ("succeeded", "dead", "cancelled")
 WELL_WITHIN_A_BEAT_S = 5.0  # Half of the default interval; it takes a few milliseconds.
+
+
+def has_run(ran: Sized, count: int) -> bool:
+    """Whether so many have run."""
+    return len(ran) == count
 
 
 def make_config(dsn: str, **sections: dict[str, Any]) -> Config:
@@ -569,7 +575,7 @@ async def test_jobs_that_come_one_by_one_to_an_idle_process_need_no_claim(
         for count in range(1, 21):
             await eventually(is_offered)
             ids.append((await client.enqueue(greet, {})).id)
-            await eventually(lambda count=count: len(ran) == count)
+            await eventually(partial(has_run, ran, count))
         await eventually(lambda: runtime.inflight.settled == 20)
         await eventually(is_offered)
     assert ran == [(id, 1) for id in ids]
@@ -626,11 +632,14 @@ async def test_a_job_is_found_though_the_listener_was_cut_off(
     async def is_offered() -> bool:
         return bool(await connection.fetchval("select count(token) from chronos.offers"))
 
-    cut = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'"
+    cut = (
+        "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and database ="
+        " (select oid from pg_database where datname = current_database())"
+    )
     async with working(Runtime(app, make_config(dsn, heartbeater={"lease_s": NEVER_S}))):
         for count in range(1, 6):
             await eventually(is_offered)
             await connection.execute(cut)
             id = (await client.enqueue(greet, {})).id
-            await eventually(lambda count=count: len(ran) == count)
+            await eventually(partial(has_run, ran, count))
             assert ran[-1] == id

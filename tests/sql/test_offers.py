@@ -122,10 +122,13 @@ async def test_a_session_that_ended_is_handed_nothing(
     dsn: str, connection: Connection, listener: Connection
 ) -> None:
     await listener.close()
-    question = "select count(*) from pg_locks where locktype = 'advisory'"
+    question = (
+        "select count(*) from pg_locks where locktype = 'advisory' and database ="
+        " (select oid from pg_database where datname = current_database())"
+    )
 
     async def is_gone() -> bool:
-        return await connection.fetchval(question) == 0
+        return bool(await connection.fetchval(question) == 0)
 
     await eventually(is_gone)
     id = await enqueue(connection)

@@ -443,6 +443,16 @@ async def test_an_enqueue_of_one_job_reads_no_table(
     plan.check(indexes=set(), rows=1, pages_per_row=PAGES_PER_WRITE)
 
 
+async def test_a_job_handed_over_is_read_by_the_primary_key(
+    backlog: Connection, samples: Samples, plan_cache_mode: str
+) -> None:
+    token = await backlog.fetchval(
+        "select lease_token from chronos.jobs where id = $1", samples["running"][0]
+    )
+    plan = await explain(backlog, plan_cache_mode, "take_job", samples["running"][0], token, 0.001)
+    plan.check(indexes={"jobs_pkey"}, rows=1, pages_per_row=PAGES_PER_WRITE)
+
+
 @small_and_large
 @pytest.mark.parametrize("state", ["ready", "scheduled", "running"])
 async def test_a_cancel_goes_by_the_primary_key(
