@@ -1,7 +1,7 @@
 """latency: how soon a job starts, on an idle queue and on one at half of what the machine can do.
 
 Idle: producer and worker in one process, one job at a time with a random gap, from the call of
-`enqueue` to the handler's first line; in turns with the floor, the same two statements and the
+`enqueue` to the handler's first line; in turns with the floor, the same statements and the
 notification between them on bare asyncpg. Under load: an open loop at half of the rate that
 producer and worker process have just sustained in the same run. And what the notification that
 makes the first so short costs the producer.
