@@ -69,9 +69,10 @@ class Turns:
         self.waiting: deque[TopicQueue] = deque()
         """The queues that may start a job, the next one first."""
 
-    def admit(self, jobs: Sequence[Job]) -> None:
-        """Queue jobs."""
-        for topic, some in _by_topic(jobs):
+    def admit(self, jobs: Sequence[Job], only_topic: str | None) -> None:
+        """Queue jobs; all of one topic, where that is known."""
+        by_topic = _by_topic(jobs) if only_topic is None else [(only_topic, jobs)]
+        for topic, some in by_topic:
             queue = self._queues.get(topic)
             if queue is None:
                 queue = self._queues[topic] = TopicQueue(self._limits.get(topic))
@@ -101,10 +102,7 @@ class Turns:
 
 
 def _by_topic(jobs: Sequence[Job]) -> Iterable[tuple[str, Sequence[Job]]]:
-    """The jobs of each topic, in their order: most often all of one, which is looked for first."""
-    topics = [job.topic for job in jobs]
-    if topics.count(topics[0]) == len(topics):
-        return [(topics[0], jobs)]
+    """The jobs of each topic, in their order."""
     sorted_out: dict[str, list[Job]] = {}
     for job in jobs:
         sorted_out.setdefault(job.topic, []).append(job)

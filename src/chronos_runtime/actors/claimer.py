@@ -28,6 +28,7 @@ from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import PRIORITIES, Job, Return
+from chronos_runtime.likeness import Likeness
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.pace import Pace
@@ -151,12 +152,13 @@ class Claimer:
             taken = self._inflight.claim(jobs)
             self._inbox.put_all(taken)
             rows(len(taken))
-        self._advance(jobs)
+        likeness = self._inflight.likeness_of(jobs)
+        self._advance(jobs, likeness)
         self._is_short = len(jobs) < max(asked, 1)
         self._is_drained = self._is_short and self._hears() and not self._is_limited
         if asked:
             self._note_claim(from_zero, len(jobs), seconds=time.monotonic() - started)
-        for labels, count in count_labels(taken):
+        for labels, count in count_labels(taken, likeness):
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
             await self._give_back(jobs, taken)
@@ -270,12 +272,12 @@ class Claimer:
         longest_s = _RESCAN_MAX * self._config.rescan_s
         return min(min(self._look_costs) * _RESCAN_SHARE, longest_s)
 
-    def _advance(self, jobs: Sequence[Job]) -> None:
+    def _advance(self, jobs: Sequence[Job], likeness: Likeness) -> None:
         # By priority, then by seq: the last one of each topic and priority is the highest.
         if not jobs:
             return
-        last, topics = jobs[-1], [job.topic for job in jobs]
-        if jobs[0].priority == last.priority and topics.count(last.topic) == len(topics):
+        last = jobs[-1]
+        if likeness.topic is not None and jobs[0].priority == last.priority:
             highest = {_place(last): last.seq}  # The usual case, where all cost 0.1 µs a job.
         else:
             highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))

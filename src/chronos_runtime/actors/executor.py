@@ -115,7 +115,7 @@ class Executor:
 
     def _admit(self, jobs: Sequence[Job]) -> None:
         with self._progress.measure() as rows:
-            self._turns.admit(jobs)
+            self._turns.admit(jobs, self._inflight.likeness_of(jobs).topic)
             rows(len(jobs))
         self._wake(1)
         self._unfolded += len(jobs)

@@ -236,7 +236,7 @@ class Reporter:
         for end in set(ends):
             is_all = ends.count(end) == len(ends)
             ended = jobs if is_all else list(compress(jobs, [one == end for one in ends]))
-            for labels, count in count_labels(ended):
+            for labels, count in count_labels(ended, self._inflight.likeness_of(ended)):
                 for tally in self._tallies[end]:
                     tally.add(labels, count)
         self._inflight.settle([job.id for job in jobs])
