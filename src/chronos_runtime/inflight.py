@@ -6,6 +6,10 @@ place. So the law below always holds; it is asserted here and exported:
 
     claimed = queued + running + reporting + settled
 
+A step is one number on the hot path: a job that starts is counted there and nowhere else, and what
+is queued and running are differences. What waits to be reported is the rest of the table, so the
+law holds what was counted against what is there.
+
 It counts, too, what is left of each claim, so that the claimer can have claims forgotten that are
 over: no job has their token any more. And it knows what the jobs of each claim have in common.
 
@@ -62,9 +66,10 @@ class Inflight:
         self._busy_s = 0.0  # Up to the last rest.
         self._busy_since: float | None = None
         self.claimed = 0
-        self.queued = 0
-        self.running = 0
-        self.reporting = 0
+        self.started = 0
+        """Jobs that left the queue: their handlers started, or they will not start any more."""
+        self.ended = 0
+        """Jobs that have an outcome."""
         self.settled = 0
 
     def __len__(self) -> int:
@@ -76,6 +81,21 @@ class Inflight:
     def holds(self, job: Job) -> bool:
         """Whether this very claim is here; its id may be here again under a newer one."""
         return self._jobs.get(job.id.bytes) is job
+
+    @property
+    def queued(self) -> int:
+        """Jobs that wait for a slot."""
+        return self.claimed - self.started
+
+    @property
+    def running(self) -> int:
+        """Jobs whose handlers run."""
+        return self.started - self.ended
+
+    @property
+    def reporting(self) -> int:
+        """Jobs whose outcomes wait to be written: all that are here but for those above."""
+        return len(self._jobs) - self.queued - self.running
 
     @property
     def room(self) -> int:
@@ -100,7 +120,6 @@ class Inflight:
             self._busy_since = self._clock()
         self._count(taken, 1)
         self.claimed += len(taken)
-        self.queued += len(taken)
         self.check()
         return taken
 
@@ -133,27 +152,24 @@ class Inflight:
 
     def start(self) -> bool:
         """A queued job's handler starts; whether the claimer wants to hear of it."""
-        self.queued = queued = self.queued - 1
-        self.running += 1
-        return queued <= self.low_water
+        self.started += 1
+        return self.claimed - self.started <= self.low_water
 
     def stop(self, job: Job) -> None:
         """A running job's handler ended: its outcome waits to be written."""
-        self.running -= 1
-        self.reporting += 1
+        self.ended += 1
         if self.unfinished and job.topic in self.unfinished:
             self.unfinished[job.topic] -= 1
 
     def unqueue(self, jobs: Sequence[Job]) -> None:
         """Queued jobs will not start: they wait to be given back."""
-        self.queued -= len(jobs)
-        self.reporting += len(jobs)
+        self.started += len(jobs)
+        self.ended += len(jobs)
         self._count(jobs, -1)
 
     def settle(self, ids: Iterable[UUID]) -> None:
         """Outcomes are committed, or known to be stale: these jobs are not ours any more."""
         jobs = list(map(self._jobs.pop, [id.bytes for id in ids]))
-        self.reporting -= len(jobs)
         self.settled += len(jobs)
         self.check()
         for token, count in _count_tokens(jobs):
@@ -185,9 +201,9 @@ class Inflight:
 
     def check(self) -> None:
         """Assert the conservation law."""
-        assert min(self.queued, self.running, self.reporting) >= 0
-        assert self.claimed == self.queued + self.running + self.reporting + self.settled
-        assert len(self._jobs) == self.claimed - self.settled
+        queued, running, reporting = self.queued, self.running, self.reporting
+        assert min(queued, running, reporting) >= 0
+        assert self.claimed == queued + running + reporting + self.settled
 
 
 def _count_tokens(jobs: Sequence[Job]) -> Iterable[tuple[UUID, int]]:
