@@ -10,6 +10,7 @@ import pytest
 
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job
+from chronos_runtime.likeness import UNLIKE, Likeness
 from tests.actors.bench import make_job, make_jobs
 
 
@@ -87,6 +88,13 @@ def test_a_job_that_is_claimed_again_while_its_old_attempt_is_here_is_refused() 
     assert inflight.claim([again]) == [again]
 
 
+def test_a_job_that_comes_twice_in_one_claim_is_taken_once() -> None:
+    inflight = Inflight(10)
+    job = make_job()
+    assert inflight.claim([job, make_job(id=job.id)]) == [job]
+    assert inflight.holds(job)
+
+
 def test_a_job_that_left_cannot_leave_again() -> None:
     inflight = Inflight(10)
     job = make_job()
@@ -135,11 +143,57 @@ def test_a_claim_with_a_lease_that_stands_is_never_over() -> None:
     assert inflight.claims_over == []
 
 
+def test_a_claim_is_over_though_its_token_came_in_several_objects() -> None:
+    inflight = Inflight(10)
+    jobs = [make_job(lease_token=UUID(int=number)) for number in (1, 2, 1, 2, 1)]
+    inflight.claim(jobs)
+    through(inflight, *jobs[:3])
+    assert inflight.claims_over == []
+    through(inflight, *jobs[3:])
+    assert sorted(inflight.claims_over) == [UUID(int=1), UUID(int=2)]
+
+
+def test_it_is_known_what_the_jobs_of_a_claim_have_in_common() -> None:
+    inflight = Inflight(10)
+    alike = make_jobs(2, topic="mail", kind="send", lease_token=UUID(int=1))
+    others = make_jobs(1, topic="mail", kind="bill", lease_token=UUID(int=2))
+    mixed = make_jobs(1, topic="a", lease_token=UUID(int=3))
+    mixed += make_jobs(1, topic="b", lease_token=UUID(int=3))
+    for jobs in (alike, others, mixed):
+        inflight.claim(jobs)
+    assert inflight.likeness_of(alike) == Likeness("mail", "send")
+    assert inflight.likeness_of(alike + others) == Likeness("mail", None)
+    assert inflight.likeness_of(mixed) == Likeness(None, "work")
+    assert inflight.likeness_of(mixed[:1]) == Likeness(None, "work"), "it is asked of the claim"
+    assert inflight.likeness_of(alike + mixed) == UNLIKE
+    assert inflight.likeness_of([]) == UNLIKE
+
+
+def test_nothing_is_said_of_jobs_whose_claim_is_not_known_or_came_in_parts() -> None:
+    inflight = Inflight(10)
+    jobs = make_jobs(2, topic="mail", lease_token=UUID(int=1))
+    inflight.claim(jobs)
+    inflight.claim(make_jobs(1, topic="bill", lease_token=UUID(int=1)))
+    assert inflight.likeness_of(jobs) == Likeness(None, "work")
+    inflight.keep_claim(UUID(int=1))
+    assert inflight.likeness_of(jobs) == UNLIKE
+
+
 def test_a_place_that_would_become_negative_is_a_bug() -> None:
     inflight = Inflight(10)
     inflight.claim([make_job()])
     inflight.start()
     inflight.start()
+    with pytest.raises(AssertionError):
+        inflight.check()
+
+
+def test_a_table_that_differs_from_what_was_counted_is_a_bug() -> None:
+    inflight = Inflight(10)
+    jobs = make_jobs(3)
+    inflight.claim(jobs)
+    inflight.unqueue(jobs)
+    inflight._jobs.pop(jobs[0].id.bytes)
     with pytest.raises(AssertionError):
         inflight.check()
 

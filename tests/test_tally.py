@@ -16,7 +16,9 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from chronos_runtime.tally import Spread, Tally
+from chronos_runtime.likeness import UNLIKE, Likeness
+from chronos_runtime.tally import Spread, Tally, count_labels
+from tests.actors.bench import make_jobs
 
 BY_JOB = ("topic", "kind")
 BOUNDS = (0.1, 1, 10)
@@ -199,3 +201,12 @@ def test_a_scrape_may_come_while_the_loop_counts(
     spread.observe(MAIL, 0.5)
     scrapes = [len(_samples(registry)) for _ in range(3)]
     assert scrapes == [7, 14, 21]  # A counter and six samples of a histogram for each label.
+
+
+def test_jobs_are_counted_by_topic_and_kind() -> None:
+    jobs = make_jobs(2, topic="mail", kind="send") + make_jobs(1, topic="mail", kind="bill")
+    counts = {("mail", "send"): 2, ("mail", "bill"): 1}
+    assert dict(count_labels(jobs, UNLIKE)) == counts
+    assert dict(count_labels(jobs, Likeness("mail", None))) == counts
+    assert dict(count_labels(jobs[:2], Likeness("mail", "send"))) == {("mail", "send"): 2}
+    assert dict(count_labels([], UNLIKE)) == {}

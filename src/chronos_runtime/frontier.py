@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from chronos_runtime.job import PRIORITIES, Job
+from chronos_runtime.likeness import Likeness
 
 _RESCAN_SHARE = 50  # A look behind the frontier of d seconds is followed by 50 d without one.
 _RESCAN_MAX = 3  # … but for no more than three times rescan_s.
@@ -53,12 +54,12 @@ class Frontier:
         """Where a claim begins, priority by priority."""
         return _ZEROS if looks_behind else self._seqs[topic]
 
-    def advance(self, jobs: Sequence[Job]) -> None:
+    def advance(self, jobs: Sequence[Job], likeness: Likeness) -> None:
         """These were claimed, by priority, then by seq: the last one of each is the highest."""
         if not jobs:
             return
-        last, topics = jobs[-1], [job.topic for job in jobs]
-        if jobs[0].priority == last.priority and topics.count(last.topic) == len(topics):
+        last = jobs[-1]
+        if likeness.topic is not None and jobs[0].priority == last.priority:
             highest = {_place(last): last.seq}  # The usual case, where all cost 0.1 µs a job.
         else:
             highest = dict(zip(map(_place, jobs), map(_seq, jobs), strict=True))

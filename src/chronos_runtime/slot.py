@@ -19,6 +19,7 @@ class Slot:
     __slots__ = (
         "deadline",
         "ended",
+        "is_usual",
         "job",
         "kind",
         "queue",
@@ -29,7 +30,7 @@ class Slot:
     )
 
     kind: KindInTopic
-    """Of its job, or of the last one."""
+    """Of its job, or of the last one, as its queue is; before the first one, none."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
@@ -38,6 +39,8 @@ class Slot:
         self.reason: StopReason | None = None
         self.started_at = 0.0
         self.deadline = NEVER
+        self.is_usual = False
+        """Its job has no timeout that is ours to keep, and its topic no limit."""
         self.ended: Outcome | None = None
         """What the handler's own transaction has written."""
         self.wake = anyio.Event()
@@ -46,6 +49,14 @@ class Slot:
     def ran_s(self) -> float:
         """How long its job has run."""
         return time.monotonic() - self.started_at
+
+    def set_deadline(self, job: Job) -> bool:
+        """Give its job the time it may take; whether that is ours to keep."""
+        timeout_s = self.kind.timeout_s if job.timeout_s is None else job.timeout_s
+        if timeout_s is None or self.kind.handler.is_processor:
+            return False
+        self.deadline = self.started_at + timeout_s
+        return True
 
     def stop(self, reason: StopReason) -> None:
         """Stop the handler of its job."""

@@ -8,31 +8,26 @@ turned into metric families when somebody scrapes.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 from prometheus_client.utils import floatToGoString
 
 from chronos_runtime.job import Job
+from chronos_runtime.likeness import Likeness
 
 Labels = tuple[str, ...]
 
-_labels = attrgetter("topic", "kind")
 
+def count_labels(jobs: Sequence[Job], likeness: Likeness) -> Iterable[tuple[Labels, int]]:
+    """How many jobs there are of each topic and kind: of one, most often, and that is known.
 
-def count_labels(jobs: Sequence[Job]) -> Iterable[tuple[Labels, int]]:
-    """How many jobs there are of each topic and kind: of one, most often.
-
-    Looking for that first costs a job 0.1 µs, counting them all 0.3.
+    To count them costs a job 0.1 µs; by pairs that an attrgetter makes, 0.3.
     """
-    if not jobs:
-        return []
-    topic, kind = jobs[0].topic, jobs[0].kind
-    count = len(jobs)
-    if [job.kind for job in jobs].count(kind) == [job.topic for job in jobs].count(topic) == count:
-        return [((topic, kind), count)]
-    return Counter(map(_labels, jobs)).items()
+    if likeness.topic is not None and likeness.kind is not None:
+        return [((likeness.topic, likeness.kind), len(jobs))]
+    topics, kinds = [job.topic for job in jobs], [job.kind for job in jobs]
+    return Counter(zip(topics, kinds, strict=True)).items()
 
 
 class Tally(Collector):

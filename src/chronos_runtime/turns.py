@@ -17,10 +17,11 @@ class KindInTopic:
     What every run needs of them stands here itself: each step further would cost it 20 ns.
     """
 
-    __slots__ = ("decode", "function", "handler", "note_run", "note_wait", "timeout_s")
+    __slots__ = ("decode", "function", "handler", "name", "note_run", "note_wait", "timeout_s")
 
     def __init__(self, handler: Handler, meter: JobMeter) -> None:
         self.handler = handler
+        self.name = handler.kind
         self.function = handler.function
         self.decode = handler.decode
         self.timeout_s = handler.timeout_s
@@ -69,9 +70,10 @@ class Turns:
         self.waiting: deque[TopicQueue] = deque()
         """The queues that may start a job, the next one first."""
 
-    def admit(self, jobs: Sequence[Job]) -> None:
-        """Queue jobs."""
-        for topic, some in _by_topic(jobs):
+    def admit(self, jobs: Sequence[Job], only_topic: str | None) -> None:
+        """Queue jobs; all of one topic, where that is known."""
+        by_topic = _by_topic(jobs) if only_topic is None else [(only_topic, jobs)]
+        for topic, some in by_topic:
             queue = self._queues.get(topic)
             if queue is None:
                 queue = self._queues[topic] = TopicQueue(self._limits.get(topic))
@@ -79,6 +81,14 @@ class Turns:
             queue.jobs.extend(some)
             if was_empty and not queue.is_full:
                 self.waiting.append(queue)
+
+    def pass_on(self, queue: TopicQueue) -> None:
+        """The first queue has started a job: it is the next one's turn."""
+        is_full = queue.is_limited and queue.enter()
+        if is_full or not queue.jobs:
+            self.waiting.popleft()
+        elif len(self.waiting) > 1:
+            self.waiting.rotate(-1)
 
     def remove(self, id: UUID) -> Job | None:
         """Take a job out of its queue, if it is there."""
@@ -101,10 +111,7 @@ class Turns:
 
 
 def _by_topic(jobs: Sequence[Job]) -> Iterable[tuple[str, Sequence[Job]]]:
-    """The jobs of each topic, in their order: most often all of one, which is looked for first."""
-    topics = [job.topic for job in jobs]
-    if topics.count(topics[0]) == len(topics):
-        return [(topics[0], jobs)]
+    """The jobs of each topic, in their order."""
     sorted_out: dict[str, list[Job]] = {}
     for job in jobs:
         sorted_out.setdefault(job.topic, []).append(job)

@@ -109,6 +109,42 @@ async def test_topics_take_turns() -> None:
     assert order == ["a", "b", "c", "a", "b", "a", "a"]
 
 
+async def test_a_topic_whose_jobs_come_later_has_its_turn_at_once() -> None:
+    order: list[str] = []
+
+    async def note(job: Job, payload: object) -> None:
+        order.append(job.topic)
+        if len(order) == 2:
+            bench.give(*make_jobs(2, topic="later"))
+            await wait_all_tasks_blocked()
+
+    bench = ExecutorBench(note, concurrency=1)
+    async with running(bench.executor.run):
+        bench.give(*make_jobs(5, topic="first"))
+        await bench.outcomes(7)
+    assert order == ["first"] * 3 + ["later", "first"] * 2
+
+
+async def test_every_job_of_a_topic_runs_by_the_handler_of_its_kind() -> None:
+    ran: list[tuple[str, str]] = []
+
+    async def send(job: Job, payload: object) -> None:
+        ran.append(("send", job.kind))
+
+    async def bill(job: Job, payload: object) -> None:
+        ran.append(("bill", job.kind))
+
+    bench = ExecutorBench(make_handler(send, "send"), make_handler(bill, "bill"), concurrency=1)
+    kinds = ["send", "send", "bill", "send", "bill", "bill", "send"]
+    async with running(bench.executor.run):
+        bench.give(*(make_job(kind=kind) for kind in kinds))
+        await bench.outcomes(len(kinds))
+    assert ran == [(kind, kind) for kind in kinds]
+    for kind in ("send", "bill"):
+        bench.metrics.fold()
+        assert bench.metrics.started.value("default", kind) == kinds.count(kind)
+
+
 async def test_jobs_of_a_topic_start_in_the_order_they_were_claimed() -> None:
     order: list[int] = []
 
@@ -183,6 +219,27 @@ async def test_as_many_handlers_wait_at_once_as_there_are_slots() -> None:
         await eventually(lambda: bench.inflight.running == 50)
         gate.set()
         await eventually(lambda: len(bench.outbox) == 200)
+
+
+async def test_slots_that_went_to_rest_while_jobs_were_queued_wake_for_those_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chronos_runtime.actors.executor._TURN_S", 0.0)
+    first, last = Crowd(), Crowd()
+
+    async def handle(job: Job, payload: object) -> None:
+        if job.seq != 2:
+            await (first if job.seq == 1 else last)._wait(job, payload)
+
+    bench = ExecutorBench(handle, concurrency=4)
+    async with running(bench.executor.run):
+        bench.give(*(make_job(seq=seq) for seq in [1] * 4 + [2] * 50 + [3] * 4))
+        await eventually(lambda: first.peaks["all"] == 4)
+        await wait_all_tasks_blocked()
+        first.leave.set()
+        await eventually(lambda: last.peaks["all"] == 4)
+        last.leave.set()
+        await bench.outcomes(58)
 
 
 async def test_the_claimer_hears_that_there_is_room_when_the_queue_runs_low() -> None:
@@ -325,6 +382,17 @@ class BrokenGauge:
     def set(self, value: float) -> None:
         if self._breaks():
             raise RuntimeError("the gauge broke")
+
+
+async def test_the_timeout_of_one_job_among_others_is_kept() -> None:
+    async def stay_if_timed(job: Job, payload: object) -> None:
+        if job.timeout_s is not None:
+            await anyio.sleep_forever()
+
+    bench = ExecutorBench(stay_if_timed, concurrency=1)
+    async with running(bench.executor.run):
+        bench.give(make_job(), make_job(), make_job(timeout_s=0.001), make_job(), make_job())
+        assert ends(await bench.outcomes(5)) == ["succeeded"] * 2 + ["retry"] + ["succeeded"] * 2
 
 
 async def test_the_timeout_of_a_job_that_ended_is_none_of_the_next_one() -> None:

@@ -19,7 +19,7 @@ from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Wanted
 from chronos_runtime.store.offers import Offer, OfferStore
 from chronos_runtime.supervisor import Supervisor
-from tests.actors.bench import on_both_loops, restarts, running, sample
+from tests.actors.bench import make_jobs, on_both_loops, restarts, running, sample
 from tests.actors.flaky import After, Before, FlakyStore, Hold
 from tests.eventually import eventually
 from tests.store.world import NO_FRONTIER, new_job
@@ -125,10 +125,7 @@ class Stand:
 
     def fill(self, slots: int) -> None:
         """So many handlers run, of jobs that a claim brought."""
-        self.inflight.queued += slots
-        self.inflight.claimed += slots
-        for number in range(slots):
-            self.inflight._jobs[UUID(int=number)] = None  # type: ignore[assignment]
+        for _ in self.inflight.claim(make_jobs(slots)):
             self.inflight.start()
 
 

@@ -59,9 +59,10 @@ async def test_a_finished_job_stands_in_the_history_with_all_that_is_known(
     assert error["at"]
 
 
-async def test_many_jobs_finish_at_once_each_with_its_own_outcome(world: World) -> None:
+@pytest.mark.parametrize("step", [1, -1], ids=["in order", "backwards"])
+async def test_many_jobs_finish_at_once_each_with_its_own_outcome(world: World, step: int) -> None:
     await world.enqueue(300)
-    jobs = await world.claim()
+    jobs = (await world.claim())[::step]
     finishes = [
         Finish(job, "succeeded" if number % 2 else "dead", float(number), result=str(number))
         for number, job in enumerate(jobs)

@@ -138,12 +138,13 @@ class Claimer:
             taken = self._inflight.claim(jobs)
             self._inbox.put_all(taken)
             rows(len(taken))
-        self._frontier.advance(jobs)
+        likeness = self._inflight.likeness_of(jobs)
+        self._frontier.advance(jobs, likeness)
         self._is_short = len(jobs) < max(asked, 1)
         self.is_drained = self._is_short and self._hears() and not self._is_limited
         if asked:
             self._note_claim(looks_behind, len(jobs), seconds=time.monotonic() - started)
-        for labels, count in count_labels(taken):
+        for labels, count in count_labels(taken, likeness):
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
             await self._give_back(jobs, taken)

@@ -7,7 +7,8 @@ thousands costs more than running them.
 
 import functools
 from collections.abc import Collection, Sequence
-from operator import attrgetter
+from itertools import repeat, starmap
+from operator import attrgetter, concat, itemgetter
 from uuid import UUID
 
 import asyncpg
@@ -47,6 +48,7 @@ from chronos_runtime.transaction import Transaction
 _BULK_FROM = 10_000  # Calls that get more time than a statement: all or none may take a while.
 _BULK_JOBS_PER_S = 5_000  # A tenth of what one connection copies here: time for a slow server.
 
+_values = itemgetter(slice(None))
 _seq = attrgetter("seq")
 _priority = attrgetter("priority")
 
@@ -122,8 +124,7 @@ class PostgresStore:
             over,
         )
         # A slice of a record is a tuple at once: 0.1 µs a job less than to go through the record.
-        lease = (token, claimed_at)
-        jobs = [Job(*(row[:] + lease)) for row in rows]
+        jobs = list(starmap(Job, map(concat, map(_values, rows), repeat((token, claimed_at)))))
         # The update returns them in the order of its index. Two sorts by a number: 0.1 µs a job;
         # one by both: 0.2.
         jobs.sort(key=_seq)

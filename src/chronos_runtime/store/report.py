@@ -1,6 +1,7 @@
 """How outcomes are written: for a batch of the reporter, and for the one of a transaction."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from uuid import UUID
 
@@ -19,12 +20,18 @@ _by_job_id = attrgetter("job.id")
 
 async def finish_jobs(fetch: Fetch, finishes: Sequence[Finish]) -> Collection[UUID]:
     """Move ended jobs to the history; the ids whose claim still stood."""
-    finishes = sorted(finishes, key=_by_job_id)
+    ids = [one.job.id for one in finishes]
+    ascending = sorted(ids)
+    if ids != ascending:  # Jobs of one producer mostly end in the order of their ids.
+        finishes, ids = sorted(finishes, key=_by_job_id), ascending
     jobs = [one.job for one in finishes]
-    ids = [job.id for job in jobs]
     tokens, places = _runs_of_tokens(jobs)
     # Most often all are plain successes: found in one look at each, they need no other.
-    odd = [one for one in finishes if one.error or one.result or one.state != "succeeded"]
+    odd = [
+        one
+        for one in finishes
+        if one.error is not None or one.result is not None or one.state != "succeeded"
+    ]
     told = finishes if odd else []
     states = [one.state for one in told]
     results = [one.result for one in told]
@@ -64,13 +71,12 @@ def _runs_of_tokens(jobs: Sequence[Job]) -> tuple[list[UUID], list[int]]:
 
     Jobs of one claim stand mostly together, and they share their token.
     """
-    tokens: list[UUID] = []
-    places: list[int] = []
-    latest = None
-    for place, job in enumerate(jobs, start=1):
-        token = job.lease_token
-        if token is not latest:
-            latest = token
-            tokens.append(token)
-            places.append(place)
-    return tokens, places
+    tokens = [job.lease_token for job in jobs]
+    if tokens and tokens.count(tokens[0]) == len(tokens):
+        return [tokens[0]], [1]
+    first = [
+        place
+        for place, (before, token) in enumerate(pairwise([None, *tokens]), start=1)
+        if token is not before
+    ]
+    return [tokens[place - 1] for place in first], first
