@@ -18,8 +18,8 @@ under the interpreter's lock.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
 from uuid import UUID
 
 from chronos_runtime.job import Job
@@ -216,14 +216,16 @@ class Inflight:
 
 
 def _count_tokens(jobs: Sequence[Job]) -> Iterable[tuple[UUID, int]]:
-    """How many jobs there are of each claim: mostly all are of one.
+    """How many jobs there are of each claim: mostly of one, or of a few that stand together.
 
-    They are told apart by identity: to hash a token costs 0.18 µs. A claim whose token came in
-    several objects is counted in several parts.
+    To see that a token is the same object costs 0.001 µs, to compare it with another 0.15, to hash
+    it 0.18. So a claim whose token came in several objects is counted in several parts.
     """
     tokens = [job.lease_token for job in jobs]
-    if tokens and tokens.count(tokens[0]) == len(tokens):
+    if tokens and tokens == tokens[:1] * len(tokens):
         return [(tokens[0], len(tokens))]
-    places = list(map(id, tokens))
-    token_at = dict(zip(places, tokens, strict=True))
-    return [(token_at[place], count) for place, count in Counter(places).items()]
+    counts: dict[int, tuple[UUID, int]] = {}
+    for token, run in groupby(tokens):
+        _, before = counts.get(id(token), (token, 0))
+        counts[id(token)] = (token, before + len(list(run)))
+    return counts.values()

@@ -72,7 +72,7 @@ def _runs_of_tokens(jobs: Sequence[Job]) -> tuple[list[UUID], list[int]]:
     Jobs of one claim stand mostly together, and they share their token.
     """
     tokens = [job.lease_token for job in jobs]
-    if tokens and tokens.count(tokens[0]) == len(tokens):
+    if tokens and tokens == tokens[:1] * len(tokens):
         return [tokens[0]], [1]
     first = [
         place
