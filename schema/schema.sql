@@ -114,10 +114,12 @@ CREATE FUNCTION chronos.hand_over(job_id uuid, job_topic text, job_kind text, jo
 declare
     chosen chronos.offers;
 begin
-    if pg_catalog.has_table_privilege('chronos.offers', 'update') then
+    if pg_catalog.has_table_privilege('chronos.offers', 'delete') then
         select offer.* into chosen
         from chronos.offers as offer
-        where offer.token is not null
+        where offer.number > (
+              select latest.last_value - 200 from chronos.offer_number as latest
+          )
           and job_topic = any (offer.topics)
           and job_kind = any (offer.kinds)
           -- Whoever made the offer holds this lock; who gets it knows that he is gone.
@@ -126,6 +128,7 @@ begin
               select from chronos.topics as gate
               where gate.name in (job_topic, '*') and gate.paused
           )
+        order by offer.number
         limit 1
         for update skip locked;
     end if;
@@ -133,7 +136,7 @@ begin
         perform pg_catalog.pg_notify('chronos_ready', job_topic);
         return false;
     end if;
-    update chronos.offers as offer set token = null where offer.worker = chosen.worker;
+    delete from chronos.offers as offer where offer.number = chosen.number;
     insert into chronos.jobs (
         id, topic, kind, priority, payload, max_attempts, timeout_s, supervisor,
         attempt, lease_token, lease_until
@@ -516,15 +519,25 @@ CREATE TABLE chronos.migrations (
 COMMENT ON TABLE chronos.migrations IS 'One row per migration applied; the highest number is the schema version.';
 
 CREATE TABLE chronos.offers (
+    number bigint NOT NULL,
     worker uuid NOT NULL,
-    token uuid,
+    token uuid NOT NULL,
     presence bigint NOT NULL,
     lease_s double precision NOT NULL,
     topics text[] NOT NULL,
     kinds text[] NOT NULL,
     offered_at timestamp with time zone DEFAULT now() NOT NULL
 )
-WITH (fillfactor='30', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+CREATE SEQUENCE chronos.offer_number
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE chronos.offer_number OWNED BY chronos.offers.number;
 
 CREATE TABLE chronos.schedules (
     id uuid NOT NULL,
@@ -612,6 +625,8 @@ ALTER TABLE ONLY chronos.job_history ATTACH PARTITION chronos.job_history_defaul
 
 ALTER TABLE ONLY chronos.jobs ALTER COLUMN seq SET DEFAULT nextval('chronos.job_seq'::regclass);
 
+ALTER TABLE ONLY chronos.offers ALTER COLUMN number SET DEFAULT nextval('chronos.offer_number'::regclass);
+
 ALTER TABLE ONLY chronos.allowed_functions
     ADD CONSTRAINT allowed_functions_once UNIQUE NULLS NOT DISTINCT (schema_name, function_name);
 
@@ -643,7 +658,7 @@ ALTER TABLE ONLY chronos.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
 ALTER TABLE ONLY chronos.offers
-    ADD CONSTRAINT offers_pkey PRIMARY KEY (worker);
+    ADD CONSTRAINT offers_pkey PRIMARY KEY (number);
 
 ALTER TABLE ONLY chronos.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);

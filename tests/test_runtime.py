@@ -567,7 +567,7 @@ async def test_jobs_that_come_one_by_one_to_an_idle_process_need_no_claim(
         ran.append((job.id, job.attempt))
 
     async def is_offered() -> bool:
-        return bool(await connection.fetchval("select count(token) from chronos.offers"))
+        return bool(await connection.fetchval("select count(*) from chronos.offers"))
 
     runtime = Runtime(app, make_config(dsn))
     ids = []
@@ -599,7 +599,7 @@ async def test_a_full_process_is_handed_nothing(
         await gate.wait()
 
     async def offers() -> int:
-        return int(await connection.fetchval("select count(token) from chronos.offers"))
+        return int(await connection.fetchval("select count(*) from chronos.offers"))
 
     async with working(Runtime(app, make_config(dsn, executor={"concurrency": 1}))):
 
@@ -630,7 +630,7 @@ async def test_a_job_is_found_though_the_listener_was_cut_off(
         ran.append(job.id)
 
     async def is_offered() -> bool:
-        return bool(await connection.fetchval("select count(token) from chronos.offers"))
+        return bool(await connection.fetchval("select count(*) from chronos.offers"))
 
     cut = (
         "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and database ="

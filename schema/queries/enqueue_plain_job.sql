@@ -3,7 +3,7 @@
 --   $8 supervisor
 -- To be sent outside a transaction: an id that is taken is an error, and now() is the clock.
 -- Where somebody is idle the job is handed to him, leased, or else he is notified (chronos.hand_over).
--- Index: the primary key of idle_marks, and of offers, which are as few as idle workers.
+-- Index: the primary key of idle_marks, and the end of that of offers.
 -- There is no conflict to look for and to confirm the row against, and no instant to work out.
 -- Measured beyond a bare insert, with nobody idle, of which it is a tenth: 14 µs; with the look at the
 -- marks beside the insert 31.

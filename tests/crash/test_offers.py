@@ -18,7 +18,7 @@ async def wait_offers(checker: Checker, count: int) -> None:
 
     async def are_so_many() -> bool:
         present = await checker.queue.fetchval(
-            "select count(*) from chronos.offers where token is not null and presence in ("
+            "select count(*) from chronos.offers where presence in ("
             " select classid::bigint << 32 | objid::bigint from pg_locks"
             " where locktype = 'advisory')"
         )

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import anyio
 import asyncpg
+import msgspec
 import pytest
 
 from chronos_runtime import Client
@@ -17,6 +18,7 @@ from tests.eventually import eventually
 
 WORKER, TOKEN, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 PRESENCE = 7
+WANTED = (PRESENCE, 30.0, ["default"], ["greet"])
 
 
 async def enqueue(connection: Connection) -> UUID:
@@ -28,8 +30,7 @@ async def enqueue(connection: Connection) -> UUID:
 
 
 async def offer(connection: Connection, worker: UUID = WORKER, token: UUID = TOKEN) -> None:
-    wanted = (PRESENCE, 30.0, ["default"], ["greet"])
-    await connection.execute(query("place_offer"), worker, token, *wanted, [])
+    await connection.execute(query("place_offer"), worker, token, *WANTED, [])
 
 
 async def withdraw(connection: Connection) -> bool:
@@ -161,11 +162,22 @@ async def test_an_offer_does_not_wait_for_the_disk_and_all_else_still_does(
     assert await listener.fetchval("show synchronous_commit") == "on"
 
 
-async def test_offers_made_again_and_again_stay_on_their_page(
-    connection: Connection, listener: Connection
+async def test_an_old_snapshot_lets_no_more_than_the_last_offers_be_looked_at(
+    dsn: str, connection: Connection, listener: Connection
 ) -> None:
-    for number in range(500):
-        await offer(listener, token=UUID(int=100 + number))
-        await withdraw(listener)
-    assert await connection.fetchval("select pg_relation_size('chronos.offers')") <= 8192 * 2
-    assert await connection.fetchval("select count(*) from chronos.offers") == 1
+    await withdraw(listener)
+    holder = await asyncpg.connect(dsn)
+    await holder.execute("begin isolation level repeatable read; select 1")
+    await connection.execute(
+        "insert into chronos.offers (worker, token, presence, lease_s, topics, kinds)"
+        " select gen_random_uuid(), gen_random_uuid(), 7, 30, '{default}', '{greet}'"
+        " from generate_series(1, 20000); delete from chronos.offers"
+    )
+    await enqueue(connection)  # From here on the session knows all that it has to look up.
+    job = (new_job_id(), "default", "greet", 5, "{}", 5, None, None)
+    explain = "explain (analyze, buffers, format json) "
+    plan = await connection.fetchval(explain + query("enqueue_plain_job"), *job)
+    await holder.close()
+    assert set((await tokens(connection)).values()) == {None}
+    # All that were ever made stand on some four hundred pages.
+    assert msgspec.json.decode(plan)[0]["Plan"]["Shared Hit Blocks"] < 200

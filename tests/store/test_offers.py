@@ -103,14 +103,18 @@ async def test_only_whoever_offered_hears_of_it(world: World, notices: list[Noti
         assert await all_of(world, others) == []
 
 
-async def test_a_newer_offer_takes_the_place_of_the_older_one(
+async def test_an_offer_that_two_hundred_others_came_after_is_as_good_as_withdrawn(
     world: World, notices: list[Notice]
 ) -> None:
-    older, newer = await world.offer(), await world.offer()
-    [id] = await world.enqueue()
-    assert await world.take(id, older) is None
-    assert await world.take(id, newer) is not None
-    assert await world.store.offers.withdraw_offer(world.worker.id, newer.token) is False
+    oldest, next_one = await world.offer(), await world.offer()
+    for _ in range(199):
+        other = await world.offer(kinds=["wave"])
+        assert await world.store.offers.withdraw_offer(world.worker.id, other.token)
+    [first] = await world.enqueue()
+    assert await world.take(first, next_one) is not None
+    [second] = await world.enqueue()
+    assert (await world.get(second)).state == "ready"
+    assert not await world.store.offers.withdraw_offer(world.worker.id, oldest.token)
 
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -30,7 +30,7 @@ class OfferStore(Protocol):
     """
 
     async def place_offer(self, offer: Offer, over: Sequence[UUID] = ()) -> None:
-        """Offer, in the place of what this worker offered before; `over` as in `claim_jobs`."""
+        """Offer; `over` as in `claim_jobs`. After two hundred newer ones nobody looks at it."""
 
     async def withdraw_offer(self, worker: UUID, token: UUID) -> bool:
         """Take an offer back; False if it was taken up, or is not out."""
