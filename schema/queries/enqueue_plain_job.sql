@@ -5,8 +5,8 @@
 -- Where somebody is idle the job is handed to him, leased, or else he is notified (chronos.hand_over).
 -- Index: the primary key of idle_marks, and the end of that of offers.
 -- There is no conflict to look for and to confirm the row against, and no instant to work out.
--- Measured beyond a bare insert, with nobody idle, of which it is a tenth: 14 µs; with the look at the
--- marks beside the insert 31.
+-- Measured beyond a bare insert of 355 µs, with nobody idle: 14 µs; with the look at the marks beside
+-- the insert 31.
 insert into chronos.jobs (id, topic, kind, priority, payload, max_attempts, timeout_s, supervisor)
 select $1, $2, $3, $4, $5::text::jsonb, $6, $7, $8
 where not coalesce(
