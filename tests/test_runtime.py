@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from chronos_runtime import Chronos, Client, Config, Runtime
+from chronos_runtime.actors.taker import Taker
 from chronos_runtime.backoff import Fixed
 from chronos_runtime.job import Cancel, Discard, Job, Retry, Snooze
 from chronos_runtime.store import JobRecord
@@ -618,6 +619,28 @@ async def test_a_full_process_is_handed_nothing(
         assert (await client.get(waiting)).state == "ready"
         gate.set()
         await eventually(lambda: len(started) == 3)
+
+
+async def test_a_job_handed_to_a_process_that_could_not_withdraw_goes_back_when_it_leaves(
+    dsn: str, app: Chronos, client: Client, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.handler("greet")
+    async def greet(job: Job, payload: dict[str, int]) -> None: ...
+
+    handed: list[UUID] = []
+
+    async def cannot_withdraw(taker: Taker) -> None:
+        handed.append((await client.enqueue(greet, {})).id)
+        assert (await client.get(handed[0])).state == "running"
+
+    async def is_offered() -> bool:
+        return bool(await connection.fetchval("select count(*) from chronos.offers"))
+
+    monkeypatch.setattr(Taker, "_leave", cannot_withdraw)
+    async with working(Runtime(app, make_config(dsn, heartbeater={"lease_s": NEVER_S}))):
+        await eventually(is_offered)
+    record = await client.get(handed[0])
+    assert (record.state, record.attempt) == ("ready", 0)
 
 
 async def test_a_job_is_found_though_the_listener_was_cut_off(

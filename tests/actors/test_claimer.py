@@ -127,7 +127,12 @@ class Stand:
             nudge=self.nudge,
             scheduled=self.scheduled,
             hears=lambda: self.hears,
+            changed=self._note_change,
         )
+        self.changes = 0
+
+    def _note_change(self) -> None:
+        self.changes += 1
 
     async def enqueue(self, count: int = 1, **changes: Any) -> list[UUID]:
         jobs = [new_job(**changes) for _ in range(count)]
@@ -551,11 +556,12 @@ async def test_room_is_no_news_once_nothing_is_left_and_new_jobs_are_heard_of(
         await stand.taken(1)
         stand.nudge()
         await wait_all_tasks_blocked()
-        before = len(stand.store.asked)
+        before, stand.changes = len(stand.store.asked), 0
         stand.claimer.hear_of_room()
         await wait_all_tasks_blocked()
         assert len(stand.store.asked) - before >= more
         assert more or len(stand.store.asked) == before
+        assert stand.changes, "what may be offered for now"
 
 
 async def test_room_that_comes_during_a_claim_is_no_news_after_it_found_nothing(

@@ -28,10 +28,12 @@ class BreakingStore(MemoryStore):
     def __init__(self, breaks: int) -> None:
         super().__init__()
         self.breaks = breaks
+        self.presences: list[int] = []
 
     async def listen(
         self, heard: Heard, *, presence: int, probe_s: float, probe_deadline_s: float
     ) -> None:
+        self.presences.append(presence)
         if self.breaks:
             self.breaks -= 1
             heard("", "")
@@ -145,6 +147,15 @@ async def test_a_lost_connection_is_down_and_an_outage() -> None:
     with pytest.raises(StoreUnavailable):
         await ear.listener.run()
     assert ear.state() == (False, 0)
+
+
+async def test_every_connection_is_known_under_a_number_of_its_own() -> None:
+    store = BreakingStore(breaks=3)  # The lock of the one before may outlive it on the server.
+    ear = Ear(store)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await ear.listener.run()
+    assert len(set(store.presences)) == 3
 
 
 async def test_it_listens_again_after_an_outage_of_any_length() -> None:

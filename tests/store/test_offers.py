@@ -195,6 +195,15 @@ async def test_an_old_offer_of_a_worker_that_is_here_stays(
     assert await world.take(id, offer) is not None
 
 
+async def test_a_new_offer_of_a_worker_that_nobody_has_seen_yet_stays(
+    world: World, notices: list[Notice]
+) -> None:
+    offer = await world.offer()
+    await world.store.prune_workers(60.0)
+    [id] = await world.enqueue()
+    assert await world.take(id, offer) is not None
+
+
 async def test_nothing_is_handed_to_who_is_gone_but_to_another_who_is_here(world: World) -> None:
     await world.store.mark_idle(world.worker.id, ["default"])
     async with listening(world):
