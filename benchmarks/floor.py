@@ -49,7 +49,7 @@ async def _claim(
             token, room = worker.next_token(), min(BATCH, jobs - claimed)
             forget, over[:] = list(over), []
             wanted = (["default"], [room], frontiers, [kind], room)
-            rows = await connection.fetch(query("claim_jobs"), token, 30.0, *wanted, forget)
+            rows = await connection.fetch(query("claim_jobs"), token, 30.0, *wanted, forget, None)
             frontiers[5] = max(row["seq"] for row in rows)
             claimed += len(rows)
             await send.send((token, rows))

@@ -361,8 +361,8 @@ def is_it_postgres() -> list[Json]:
         ),
         graph(
             "Looks behind the frontier",
-            "Claims that scanned a queue from its head, per second. They are limited to a fiftieth"
-            " of the time; many and slow claims together mean dead rows that vacuum cannot"
+            "Claims that looked behind the last job claimed, per second. They are limited to a"
+            " fiftieth of the time; many and slow claims together mean dead rows that vacuum cannot"
             " remove: end the oldest transaction.",
             query(rate("chronos_claimer_rescans_total", HERE, "instance"), "{{instance}}"),
             unit=RATE,

@@ -1,7 +1,8 @@
 -- Leases ready jobs of all wanted topics, by priority and then by seq, in one statement.
 --   $1 lease token of this claim · $2 lease in seconds · $3 topics and $4 room of each ·
 --   $5 frontiers, ten (one per priority) for each topic in turn · $6 kinds this process serves ·
---   $7 room in all · $8 tokens of earlier claims that are over: no job has them any more
+--   $7 room in all · $8 tokens of earlier claims that are over: no job has them any more ·
+--   $9 the last seq to look at, for each frontier (null: look on to the end)
 -- Locks: the rows it claims; skips rows others hold. Index: jobs_ready, one lazy scan per topic
 -- and priority that stops at its limit; then the primary key. The array keeps the planner from
 -- joining the whole table once batches grow (measured: 2,500 jobs/s instead of 33,000).
@@ -23,6 +24,10 @@ with picked as materialized (
                   and ready.topic = wanted.topic
                   and ready.priority = level.priority::smallint
                   and ready.seq > ($5::bigint[])[(wanted.place - 1) * 10 + level.priority + 1]
+                  and ready.seq <= coalesce(
+                      ($9::bigint[])[(wanted.place - 1) * 10 + level.priority + 1],
+                      9223372036854775807
+                  )
                   and ready.kind = any ($6::text[])
                 order by ready.seq
                 limit wanted.room

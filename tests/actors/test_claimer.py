@@ -1,7 +1,10 @@
 """The claimer leases what there is room for, looks everywhere in time, and never hoards."""
 
+import itertools
+import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -15,9 +18,10 @@ from chronos_runtime.actors.claimer import Claimer
 from chronos_runtime.actors.executor import Executor
 from chronos_runtime.config import ClaimerConfig, ExecutorConfig, SupervisorConfig
 from chronos_runtime.errors import StoreUnavailable
+from chronos_runtime.frontier import Frontier
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import Finish, Job, Outcome
+from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
 from chronos_runtime.store import Wanted
@@ -63,7 +67,9 @@ class WatchedStore(FlakyStore):
         claimed_at: float,
         over: Sequence[UUID] = (),
     ) -> list[Job]:
-        self.asked.append([Wanted(one.topic, one.room, list(one.frontiers)) for one in wanted])
+        self.asked.append(
+            [Wanted(one.topic, one.room, list(one.frontiers), one.ends) for one in wanted]
+        )
         self.kinds = list(kinds)
         if self.clock is not None and self.costs_s:
             self.clock.now += self.costs_s.pop(0)
@@ -76,6 +82,11 @@ class WatchedStore(FlakyStore):
     def looks_behind(self) -> list[bool]:
         """Which claims began at zero in all topics they asked for."""
         return [not any(any(one.frontiers) for one in wanted) for wanted in self.asked]
+
+    @property
+    def leave_out_new(self) -> list[bool]:
+        """Which claims looked behind the frontier only."""
+        return [all(one.ends is not None for one in wanted) for wanted in self.asked]
 
 
 class Clock:
@@ -147,6 +158,19 @@ class Stand:
                 jobs += await self.inbox.take()
         return jobs
 
+    async def end_all(self) -> list[Job]:
+        """Run to their end what is in the inbox."""
+        jobs = await self.inbox.take() if len(self.inbox) else []
+        await self.end(*jobs)
+        return jobs
+
+    async def give_back(self, job: Job) -> None:
+        """Let a claimed job return to where it stood."""
+        self.inflight.start()
+        self.inflight.stop(job)
+        await self.store.return_jobs([Return(job, "release")])
+        self.inflight.settle([job.id])
+
     async def end(self, *jobs: Job) -> None:
         """Run jobs to their end, as executor and reporter do."""
         for job in jobs:
@@ -183,6 +207,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(CLAIMER_CLOCK, SimpleNamespace(monotonic=clock.monotonic))
     return clock
+
+
+STRETCH = 3
+
+
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look goes over no more than three seqs."""
+    monkeypatch.setattr("chronos_runtime.frontier._STRETCH", STRETCH)
+    monkeypatch.setattr(Frontier, "_next_stretch", lambda *_: STRETCH)
 
 
 @pytest.mark.parametrize("concurrency", [4, 100])
@@ -429,6 +463,181 @@ async def test_one_look_that_met_a_busy_machine_does_not_count(clock: Clock) -> 
     assert stand.store.looks_behind == [True, False, True, True, True]
 
 
+async def far_on(stand: Stand, jobs: int = 20) -> list[Job]:
+    """Claim that many jobs, so that a round takes several looks; they run."""
+    await stand.enqueue(jobs)
+    await stand.claimer.claim_once(jobs)
+    await stand.claimer.claim_once(1)  # Short: it asks for a round.
+    return await stand.taken(jobs)
+
+
+@pytest.mark.usefixtures("short_looks")
+@pytest.mark.parametrize("place", [0, 1, 9, 18, 19])
+async def test_what_returns_anywhere_behind_the_frontier_is_found(clock: Clock, place: int) -> None:
+    stand = Stand()
+    jobs = await far_on(stand)
+    await stand.give_back(jobs[place])
+    stand.claimer.look_behind()
+    for _ in range(2 * len(jobs) // STRETCH + 1):
+        await stand.claimer.claim_once(5)
+    [again] = await stand.taken(1)
+    assert again.id == jobs[place].id
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_what_returns_behind_a_round_under_way_is_found_by_another(clock: Clock) -> None:
+    stand = Stand()
+    jobs = await far_on(stand)
+    await stand.claimer.claim_once(5)  # The round has begun, and has been where this one stood.
+    await stand.give_back(jobs[-1])
+    stand.claimer.look_behind()
+    for _ in range(4 * len(jobs) // STRETCH):
+        await stand.claimer.claim_once(5)
+    [again] = await stand.taken(1)
+    assert again.id == jobs[-1].id
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_new_jobs_are_claimed_between_the_looks_of_a_round(clock: Clock) -> None:
+    stand = Stand(concurrency=100)
+    await far_on(stand)
+    await stand.claimer.claim_once(5)
+    asked = len(stand.store.asked)
+    for before in range(20, 26):
+        [id] = await stand.enqueue(1)
+        await stand.claimer.claim_once(5)
+        assert stand.inflight.claimed == before, "it looked behind only"
+        await stand.claimer.claim_once(5)
+        assert [job.id for job in await stand.taken(1)] == [id]
+    assert stand.store.leave_out_new[asked:] == [True, False] * 6
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_look_that_leaves_out_new_jobs_says_nothing_of_the_queue(clock: Clock) -> None:
+    stand = Stand(hears=True, concurrency=100)
+    await far_on(stand)
+    drained = []
+    for _ in range(3):
+        await stand.claimer.claim_once(5)
+        drained.append(stand.claimer.is_drained)
+    assert stand.store.leave_out_new[-3:] == [False, True, False]
+    assert drained == [True, False, True]
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_claimer_rests_only_after_a_claim_that_looked_for_new_jobs(clock: Clock) -> None:
+    """What comes before the mark is notified to nobody, and must not wait for the next look."""
+    stand = Stand(hears=True, concurrency=100)
+    nudge = listen_to(stand)
+    await far_on(stand)
+    async with running(stand.claimer.run):
+        for _ in range(30):
+            await wait_all_tasks_blocked()
+            assert not stand.store.leave_out_new[-1]
+            stand.nudge()
+    assert any(stand.store.leave_out_new)
+    assert nudge.waits[0] == 0.001, "the round goes on at once where that costs nothing"
+    assert stand.store.calls["mark_idle"] == [1]
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_round_ends_on_a_quiet_queue(clock: Clock) -> None:
+    stand = Stand(hears=True, concurrency=100)
+    nudge = listen_to(stand)
+    await far_on(stand)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        for _ in range(30):
+            if nudge.waits[-1] == 3_600.0:
+                break
+            stand.nudge()
+            await wait_all_tasks_blocked()
+    looks = sum(stand.store.leave_out_new)
+    assert looks == 20 // STRETCH
+    assert len(stand.store.asked) <= 2 * looks + 5
+
+
+async def test_on_a_quiet_queue_a_job_costs_two_claims_however_many_came_before(
+    clock: Clock,
+) -> None:
+    """One that finds it, and a look behind the frontier; not more of these."""
+    stand = Stand(hears=True)
+    listen_to(stand)
+    stand.store._jobs._seqs = itertools.count(100_000_000)
+    async with running(stand.claimer.run):
+        claims = []
+        for _ in range(6):
+            await wait_all_tasks_blocked()
+            before = len(stand.store.asked)
+            await stand.enqueue(1)
+            stand.nudge()
+            await stand.end(*await stand.taken(1))
+            await wait_all_tasks_blocked()
+            while stand.claimer._frontier.wants_look:
+                stand.nudge()
+                await wait_all_tasks_blocked()
+            claims.append(len(stand.store.asked) - before)
+    assert claims[2:] == [2] * 4, "the first round finds out that there is nothing to step over"
+    assert max(claims) < 12
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_look_of_a_round_that_failed_is_tried_again(clock: Clock) -> None:
+    stand = Stand()
+    jobs = await far_on(stand)
+    await stand.claimer.claim_once(5)
+    await stand.give_back(jobs[-5])  # In the very stretch that comes next.
+    stand.store.fail("claim_jobs", After(AWAY))
+    with pytest.raises(StoreUnavailable):
+        await stand.claimer.claim_once(5)
+    await stand.claimer.claim_once(5)
+    [again] = await stand.taken(1)
+    assert again.id == jobs[-5].id
+    assert stand.store.asked[-1] == stand.store.asked[-2]
+    assert stand.claimer._frontier.is_suspect, "what else the failure hid is looked for"
+
+
+@pytest.mark.usefixtures("short_looks")
+@pytest.mark.parametrize("seed", range(15))
+async def test_whatever_returns_behind_the_frontier_is_found_in_a_bounded_number_of_claims(
+    clock: Clock, seed: int
+) -> None:
+    """Of all topics and priorities, told or not, in the middle of a round or not, with failures."""
+    chance = random.Random(seed)
+    stand = Stand(["a", "b", "narrow"], limits={"narrow": 2}, concurrency=100)
+    held: list[Job] = []
+    for _ in range(60):
+        match chance.randrange(6):
+            case 0 | 1:
+                topic = chance.choice(["a", "b", "narrow"])
+                await stand.enqueue(
+                    chance.randint(1, 9), topic=topic, priority=chance.randrange(10)
+                )
+            case 2 if held:
+                await stand.give_back(held.pop(chance.randrange(len(held))))
+                if chance.random() < 0.5:
+                    stand.claimer.look_behind()
+            case 3:
+                fault = Before(AWAY) if chance.random() < 0.5 else After(AWAY)
+                stand.store.fail("claim_jobs", fault)
+                with suppress(StoreUnavailable):
+                    await stand.claimer.claim_once(5)
+            case _:
+                with suppress(StoreUnavailable):
+                    await stand.claimer.claim_once(chance.randint(1, 9))
+        clock.now += chance.random()
+        held += await stand.inbox.take() if len(stand.inbox) else []
+    await stand.end(*held)
+    clock.now += 5.1
+    highest = max(max(one.frontiers) for wanted in stand.store.asked for one in wanted)
+    waiting = sum(one.jobs for one in await stand.store.survey_topics(1_000))
+    # The rest of a round and a whole one, each look with a claim, and one more for each job found.
+    for _ in range(4 * (highest // STRETCH + 2) + 2 * waiting):
+        await stand.claimer.claim_once(5)
+        await stand.end_all()
+    assert [one.jobs for one in await stand.store.survey_topics(1_000) if one.jobs] == []
+
+
 @pytest.mark.parametrize("hears", [True, False])
 async def test_new_jobs_are_found_while_looking_behind_is_too_dear(
     clock: Clock, hears: bool
@@ -521,6 +730,23 @@ async def test_notifications_are_called_off_under_load(clock: Clock) -> None:
         await wait_all_tasks_blocked()
     assert stand.store.calls["unmark_idle"] == [1]
     assert not stand.claimer.is_marked
+
+
+@pytest.mark.usefixtures("short_looks")
+async def test_a_look_behind_the_frontier_is_no_load(clock: Clock) -> None:
+    """However long ago a claim came back short: nobody looked for new jobs since."""
+    stand = Stand(hears=True, concurrency=100)
+    listen_to(stand)
+    await far_on(stand)
+    async with running(stand.claimer.run):
+        await wait_all_tasks_blocked()
+        for _ in range(10):
+            clock.now += 3.0
+            stand.nudge()
+            await wait_all_tasks_blocked()
+    assert stand.store.leave_out_new.count(True) > 5
+    assert stand.store.calls["unmark_idle"] == []
+    assert stand.claimer.is_marked
 
 
 async def test_new_jobs_wake_an_idle_claimer_that_hears() -> None:

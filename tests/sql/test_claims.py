@@ -81,7 +81,16 @@ async def test_a_claim_leaves_every_index_of_the_jobs_alone(
     await enqueue(store, 3)
     async with connection.transaction():
         rows = await connection.fetch(
-            query("claim_jobs"), TOKENS[0], 30.0, ["default"], [9], NO_FRONTIER, ["greet"], 9, []
+            query("claim_jobs"),
+            TOKENS[0],
+            30.0,
+            ["default"],
+            [9],
+            NO_FRONTIER,
+            ["greet"],
+            9,
+            [],
+            None,
         )
         hot = "select pg_stat_get_xact_tuples_hot_updated('chronos.jobs'::regclass)"
         assert await connection.fetchval(hot) == len(rows) == 3

@@ -288,6 +288,7 @@ async def test_a_claim_goes_by_the_ready_index(
         kinds,
         count,
         [],
+        None,
     )
     plan.check(indexes={"jobs_ready", "jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
 
@@ -315,8 +316,24 @@ async def test_a_claim_steps_over_no_more_than_lies_behind_the_frontier(
         kinds,
         count,
         [],
+        None,
     )
     plan.check(indexes={"jobs_ready", "jobs_pkey"}, rows=count, pages_per_row=PAGES_PER_WRITE)
+
+
+async def test_a_look_behind_the_frontier_reads_its_stretch_and_no_more(
+    backlog: Connection, plan_cache_mode: str
+) -> None:
+    """Of half a million jobs it steps over a thousand, none of which is of its kind."""
+    seqs = await backlog.fetch(
+        "select seq from chronos.jobs where state = 'ready' and topic = 'bulk' and priority = 5"
+        " order by seq offset 200000 limit 1001"
+    )
+    begins = [2**40] * 5 + [seqs[0]["seq"]] + [2**40] * 4
+    ends = [2**40] * 5 + [seqs[-1]["seq"]] + [2**40] * 4
+    wanted = (["bulk"], [10], begins, ["nobody's"], 10)
+    plan = await explain(backlog, plan_cache_mode, "claim_jobs", UUID(int=8), 30, *wanted, [], ends)
+    plan.check(indexes={"jobs_ready"}, rows=len(seqs), pages_per_row=2)
 
 
 @small_and_large

@@ -39,7 +39,7 @@ class Session:
 
     async def claim(self, token: UUID, room: int, lease_s: float = 30.0) -> list[UUID]:
         rows = await self.fetch(
-            "claim_jobs", token, lease_s, ["default"], [room], [0] * 10, ["greet"], room, []
+            "claim_jobs", token, lease_s, ["default"], [room], [0] * 10, ["greet"], room, [], None
         )
         return [row["id"] for row in rows]
 
@@ -523,7 +523,7 @@ class Storm:
             # Half of the leases have run out when they begin: the reapers fight for them.
             lease_s = chance.choice([30.0, -1.0])
             rows = await session.fetch(
-                "claim_jobs", token, lease_s, ["default"], [25], [0] * 10, ["greet"], 25, []
+                "claim_jobs", token, lease_s, ["default"], [25], [0] * 10, ["greet"], 25, [], None
             )
             self.done["claim"] += len(rows)
             held = {row["id"]: row["attempt"] for row in rows}

@@ -105,6 +105,47 @@ async def test_each_topic_has_frontiers_of_its_own(world: World) -> None:
     assert [job.id for job in jobs] == [b]
 
 
+async def test_a_claim_goes_no_further_than_its_ends_in_each_priority(world: World) -> None:
+    await world.enqueue(4, priority=5)
+    await world.enqueue(2, priority=1)
+    jobs = await world.claim()
+    await world.store.release_claim(jobs[0].lease_token)
+    [*urgent, _, second, third, _] = [job.seq for job in jobs]
+    frontiers, ends = [0] * 10, [0] * 10
+    frontiers[5], ends[5], ends[1] = second - 1, third, urgent[0]
+    claimed = await world.claim(frontiers=frontiers, ends=ends)
+    assert [job.seq for job in claimed] == [urgent[0], second, third]
+    assert len(await world.claim()) == 3
+
+
+async def test_each_topic_has_ends_of_its_own(world: World) -> None:
+    a = await world.enqueue(2, topic="a")
+    b = await world.enqueue(2, topic="b")
+    jobs = await world.claim(topics=["a", "b"])
+    await world.store.release_claim(jobs[0].lease_token)
+    seqs = {job.id: job.seq for job in jobs}
+    claimed = await world.store.claim_jobs(
+        world.worker.next_token(),
+        [
+            Wanted("a", 9, NO_FRONTIER, [seqs[a[0]]] * 10),
+            Wanted("b", 9, NO_FRONTIER, [seqs[b[1]]] * 10),
+        ],
+        kinds=["greet"],
+        room=9,
+        lease_s=30.0,
+        claimed_at=0.0,
+    )
+    assert [job.id for job in claimed] == [a[0], *b]
+
+
+async def test_a_claim_that_ends_where_it_begins_finds_nothing(world: World) -> None:
+    await world.enqueue(2)
+    [first, _] = await world.claim()
+    await world.store.release_claim(first.lease_token)
+    assert await world.claim(frontiers=[first.seq] * 10, ends=[first.seq] * 10) == []
+    assert await world.claim(ends=[0] * 10) == []
+
+
 async def test_a_job_that_comes_back_stands_where_it_stood(world: World) -> None:
     [old] = await world.enqueue()
     [job] = await world.claim()

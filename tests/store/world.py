@@ -111,6 +111,7 @@ class World(ABC):
         topics: Sequence[str] = ("default",),
         room: int = 1_000,
         frontiers: list[int] = NO_FRONTIER,
+        ends: list[int] | None = None,
         kinds: Sequence[str] = ("greet",),
         lease_s: float = 30.0,
         token: UUID | None = None,
@@ -118,7 +119,7 @@ class World(ABC):
         """Claim whatever there is."""
         return await self.store.claim_jobs(
             token or (worker or self.worker).next_token(),
-            [Wanted(topic, room, frontiers) for topic in topics],
+            [Wanted(topic, room, frontiers, ends) for topic in topics],
             kinds=kinds,
             room=room,
             lease_s=lease_s,

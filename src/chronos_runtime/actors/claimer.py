@@ -20,7 +20,7 @@ from uuid import UUID
 
 from chronos_runtime.config import ClaimerConfig
 from chronos_runtime.errors import StoreUnavailable
-from chronos_runtime.frontier import Frontier
+from chronos_runtime.frontier import Frontier, Look
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Job, Return
@@ -82,7 +82,9 @@ class Claimer:
         self._doubtful: list[UUID] = []
         self._pace = Pace(inflight)
         self._marked_at = -float("inf")
-        self._is_short = False  # Whether the last claim came back with less than it asked for.
+        # Whether the last claim came back with less than it asked for, and did not leave out …
+        self._is_short = False
+        self._left_out_new = False  # … what is new, because it looked behind the frontier only.
         self.is_drained = False
         """Whether nothing is left, so far as we know, and we hear of what comes."""
         self._short_at = time.monotonic()
@@ -118,6 +120,8 @@ class Claimer:
                 await self._nudge.wait(self._config.poll_s)
                 continue
             await self.claim_once(room)
+            if self._left_out_new:
+                continue  # The next claim looks for that, and says whether there is load.
             if self._is_short:
                 await self._rest()
             elif self._marked_at > 0 and time.monotonic() - self._short_at > _LOAD_S:
@@ -129,21 +133,23 @@ class Claimer:
         await self.release_doubtful()
         with self._progress.measure() as rows:
             started = time.monotonic()
-            looks_behind = self._frontier.may_look_behind(started)
-            wanted = self._wanted(room, looks_behind)
+            look = self._frontier.look(started)
+            wanted = self._wanted(room, look)
             asked = min(room, sum(one.room for one in wanted))
-            if looks_behind and asked:  # Before the claim: what returns meanwhile asks again.
-                self._frontier.is_suspect = False
+            if look is not None and asked:
+                self._frontier.begin_look(look, started)
             jobs = await self._claim(wanted, room, started) if asked else []
             taken = self._inflight.claim(jobs)
             self._inbox.put_all(taken)
             rows(len(taken))
-        likeness = self._inflight.likeness_of(jobs)
-        self._frontier.advance(jobs, likeness)
-        self._is_short = len(jobs) < max(asked, 1)
+        is_full = len(jobs) >= max(asked, 1)
+        self._left_out_new = asked > 0 and look is not None and look.upto is not None
+        self._is_short = not is_full and not self._left_out_new
         self.is_drained = self._is_short and self._hears() and not self._is_limited
         if asked:
-            self._note_claim(looks_behind, len(jobs), seconds=time.monotonic() - started)
+            self._note_claim(look, jobs, is_full=is_full, seconds=time.monotonic() - started)
+        likeness = self._inflight.likeness_of(jobs)
+        self._frontier.advance(jobs, likeness)
         for labels, count in count_labels(taken, likeness):
             self._metrics.claimed.add(labels, count)
         if len(taken) < len(jobs):
@@ -211,7 +217,7 @@ class Claimer:
         limit = self._topic_concurrency.get(topic)
         return limit is None or self._inflight.unfinished.get(topic, 0) < limit
 
-    def _wanted(self, room: int, looks_behind: bool) -> list[Wanted]:
+    def _wanted(self, room: int, look: Look | None) -> list[Wanted]:
         """Each topic's room. Another topic goes first each time, so that all are served."""
         self._topics.rotate(1)
         wanted = []
@@ -220,17 +226,19 @@ class Claimer:
             held = self._inflight.unfinished.get(topic, 0)
             topic_room = room if limit is None else min(room, max(limit - held, 0))
             if topic_room:
-                frontiers = self._frontier.of(topic, looks_behind=looks_behind)
-                wanted.append(Wanted(topic, topic_room, frontiers))
+                begins, ends = self._frontier.span(topic, look)
+                wanted.append(Wanted(topic, topic_room, begins, ends))
         return wanted
 
-    def _note_claim(self, looked_behind: bool, jobs: int, *, seconds: float) -> None:
+    def _note_claim(
+        self, look: Look | None, jobs: Sequence[Job], *, is_full: bool, seconds: float
+    ) -> None:
         now = time.monotonic()
-        if looked_behind:
+        if look is not None:
             self._metrics.rescans.inc()
-            self._frontier.note_look(jobs, seconds=seconds, now=now)
+            self._frontier.note_look(look, jobs, is_full=is_full, seconds=seconds, now=now)
         else:
-            self._frontier.note_claim(jobs, seconds=seconds, is_short=self._is_short)
+            self._frontier.note_claim(len(jobs), seconds=seconds, is_short=self._is_short)
         if self._is_short:
             self._short_at = now
 
@@ -243,6 +251,6 @@ class Claimer:
             self._marked_at = now
             return  # Look once more: what came before the mark was not notified.
         rest_s = self._config.idle_poll_s if self._hears() else self._config.poll_s
-        if self._frontier.is_suspect:  # Not yet looked everywhere: as soon as that is affordable.
+        if self._frontier.wants_look:  # Not yet looked everywhere: as soon as that is affordable.
             rest_s = min(rest_s, max(self._frontier.look_after - now, 0.001))
         await self._nudge.wait(rest_s)

@@ -26,11 +26,14 @@ CancelResult = Literal["cancelled", "requested"]
 
 
 class Wanted(msgspec.Struct):
-    """One topic of a claim: how many jobs at most, and the frontier per priority."""
+    """One topic of a claim: how many jobs at most, and where to look, priority by priority."""
 
     topic: str
     room: int
     frontiers: list[int]
+    """The seqs to look beyond."""
+    ends: list[int] | None = None
+    """The last seqs to look at; None: on to the end. All topics of a claim have them, or none."""
 
 
 class Claimed(msgspec.Struct, frozen=True):

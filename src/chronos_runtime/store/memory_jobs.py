@@ -161,6 +161,7 @@ class Jobs:
             for row in self.in_state("ready")
             if row.topic == wanted.topic
             and row.seq > wanted.frontiers[row.priority]
+            and (wanted.ends is None or row.seq <= wanted.ends[row.priority])
             and row.kind in kinds
         )
         return heapq.nsmallest(wanted.room, candidates, key=_by_claim_order)

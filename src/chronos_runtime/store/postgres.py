@@ -110,8 +110,10 @@ class PostgresStore:
         over: Sequence[UUID] = (),
     ) -> list[Job]:
         frontiers: list[int] = []
+        ends: list[int] = []
         for one in wanted:
             frontiers += one.frontiers
+            ends += one.ends or []
         rows = await self._claim.fetch(
             "claim_jobs",
             token,
@@ -122,6 +124,7 @@ class PostgresStore:
             kinds,
             room,
             over,
+            ends or None,
         )
         # A slice of a record is a tuple at once: 0.1 µs a job less than to go through the record.
         jobs = list(starmap(Job, map(concat, map(_values, rows), repeat((token, claimed_at)))))
