@@ -4,27 +4,30 @@
 -- The bound on scheduled jobs is one for all topics: past it, none of their counts is exact.
 -- Locks nothing. Index: jobs_ready by steps from topic to topic, jobs_scheduled, and the primary key
 -- for what was claimed.
+-- Each step tells the first job of its topic, and what follows begins there: while an old snapshot is
+-- held a million dead entries may lie before it, and each walk over them takes a quarter of a second
+-- (measured: 248 ms with one walk, 710 with three).
 -- The orders keep the planner from reading the table from its start until enough rows turned up.
 -- A limit that it can see invites it to read and sort all there is when it has no statistics
 -- (measured: 1 s instead of 50 ms), so the limits hide in subselects.
 with recursive topic as (
     (
-        select first.topic as name
+        select first.topic as name, first.priority, first.seq
         from chronos.jobs as first
         where first.state = 'ready'
-        order by first.topic
+        order by first.topic, first.priority, first.seq
         limit 1
     )
     union all
-    select (
-        select following.topic
-        from chronos.jobs as following
-        where following.state = 'ready' and following.topic > topic.name
-        order by following.topic
-        limit 1
-    )
+    select following.topic, following.priority, following.seq
     from topic
-    where topic.name is not null
+    cross join lateral (
+        select job.topic, job.priority, job.seq
+        from chronos.jobs as job
+        where job.state = 'ready' and job.topic > topic.name
+        order by job.topic, job.priority, job.seq
+        limit 1
+    ) as following
 )
 select
     topic.name as topic, 'ready' as state, least(depth.jobs, $1) as jobs,
@@ -41,6 +44,7 @@ cross join lateral (
             select job.lease_token
             from chronos.jobs as job
             where job.state = 'ready' and job.topic = topic.name
+              and (job.priority, job.seq) >= (topic.priority, topic.seq)
             order by job.priority, job.seq
             offset 0
         ) as due
@@ -50,12 +54,13 @@ cross join lateral (
 ) as depth
 cross join lateral (
     select min(head.run_at) as run_at
-    from generate_series(0, 9) as level (priority)
+    from generate_series(topic.priority, 9) as level (priority)
     cross join lateral (
         select job.run_at
         from chronos.jobs as job
         where job.state = 'ready' and job.lease_token is null and job.topic = topic.name
           and job.priority = level.priority::smallint
+          and job.seq >= case when level.priority = topic.priority then topic.seq else 0 end
         order by job.seq
         limit 1
     ) as head

@@ -1,24 +1,25 @@
 -- Kinds among the first ready jobs of each topic that no worker seen lately serves.
 --   $1 jobs looked at in each topic. Returns kind and how many of them.
--- Locks nothing. Index: jobs_ready, by steps from topic to topic.
+-- Locks nothing. Index: jobs_ready, by steps from topic to topic, each to its first job, where the
+-- look begins: dead entries before it are walked over once.
 with recursive topic as (
     (
-        select first.topic as name
+        select first.topic as name, first.priority, first.seq
         from chronos.jobs as first
         where first.state = 'ready'
-        order by first.topic
+        order by first.topic, first.priority, first.seq
         limit 1
     )
     union all
-    select (
-        select following.topic
-        from chronos.jobs as following
-        where following.state = 'ready' and following.topic > topic.name
-        order by following.topic
-        limit 1
-    )
+    select following.topic, following.priority, following.seq
     from topic
-    where topic.name is not null
+    cross join lateral (
+        select job.topic, job.priority, job.seq
+        from chronos.jobs as job
+        where job.state = 'ready' and job.topic > topic.name
+        order by job.topic, job.priority, job.seq
+        limit 1
+    ) as following
 ),
 waiting as (
     select head.kind, count(*) as jobs
@@ -27,6 +28,7 @@ waiting as (
         select job.kind, job.lease_token
         from chronos.jobs as job
         where job.state = 'ready' and job.topic = topic.name
+          and (job.priority, job.seq) >= (topic.priority, topic.seq)
         order by job.priority, job.seq
         limit (select $1::bigint)
     ) as head
