@@ -36,6 +36,10 @@ HEADLINES = (
     Headline("drain", "worker_cpu_us_per_job", "Worker CPU a job", " µs"),
     Headline("latency", "idle_p50_ms", "From enqueue to start, idle, median", " ms"),
     Headline("latency", "idle_p99_ms", "… 99th percentile", " ms"),
+    Headline(
+        "peers", "latency_p50_ratio_to_graphile_worker", "… median against Graphile Worker", " ×"
+    ),
+    Headline("peers", "latency_p50_ratio_to_pgqueuer", "… median against PgQueuer", " ×"),
     Headline("mixed", "rss_mb_max", "Memory in ten minutes of mixed load, at most", " MB"),
 )
 
