@@ -164,10 +164,14 @@ async def test_statements_that_are_late_together_end_together(dsn: str) -> None:
         assert (lane.used, lane.idle) == (0, 0)
 
 
-async def test_an_operation_that_does_not_notice_its_deadline_is_cancelled(dsn: str) -> None:
+@pytest.mark.parametrize("is_single", [False, True])
+async def test_an_operation_that_does_not_notice_its_deadline_is_cancelled(
+    dsn: str, is_single: bool
+) -> None:
     async with open_lane(dsn, deadline_s=SHORT_S) as lane:
+        await backend_of(lane)
         with anyio.fail_after(5), pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
-            await lane.run("deaf", lambda _: anyio.sleep_forever())
+            await lane.run("deaf", lambda _: anyio.sleep_forever(), is_single=is_single)
         assert (lane.used, lane.idle) == (0, 0)
         assert await lane.run("step", fetch_value("select 7")) == 7
 
@@ -241,24 +245,39 @@ async def test_a_lane_runs_as_many_statements_at_once_as_it_has_places(
 # Cancellation.
 
 
-async def _cancel_scope(lane: Lane, operation: Operation, turns: int) -> None:
+async def _cancel_scope(
+    lane: Lane, operation: Operation, turns: int, *, is_single: bool = False
+) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.run, "step", operation)
+        tasks.start_soon(functools.partial(lane.run, "step", operation, is_single=is_single))
         for _ in range(turns):
             await checkpoint()
         tasks.cancel_scope.cancel()
 
 
-async def _cancel_task(lane: Lane, operation: Operation, turns: int) -> None:
+async def _cancel_task(
+    lane: Lane, operation: Operation, turns: int, *, is_single: bool = False
+) -> None:
     # As asyncio.timeout, wait_for and TaskGroup do it; anyio's shields mean nothing to these.
-    task = asyncio.ensure_future(lane.run("step", operation))
+    task = asyncio.ensure_future(lane.run("step", operation, is_single=is_single))
     for _ in range(turns):
         await checkpoint()
     task.cancel()
     await asyncio.wait({task})
 
 
-@pytest.mark.parametrize("cancel", [_cancel_scope, _cancel_task])
+# A single statement is run by its caller's own task, for as long as nobody cancels that.
+_cancel_single_scope = functools.partial(_cancel_scope, is_single=True)
+_cancel_single_task = functools.partial(_cancel_task, is_single=True)
+each_cancel = pytest.mark.parametrize(
+    "cancel",
+    [_cancel_scope, _cancel_task, _cancel_single_scope, _cancel_single_task],
+    ids=["scope", "task", "scope, single", "task, single"],
+)
+each_way = pytest.mark.parametrize("is_single", [False, True], ids=["any", "single"])
+
+
+@each_cancel
 async def test_a_cancelled_caller_never_leaves_a_statement_half_done(
     dsn: str, connection: Connection, cancel: Cancel
 ) -> None:
@@ -301,7 +320,7 @@ async def test_whoever_is_cancelled_begins_no_further_statement(dsn: str) -> Non
         assert (lane.used, lane.idle) == (0, 0)
 
 
-@pytest.mark.parametrize("cancel", [_cancel_scope, _cancel_task])
+@each_cancel
 async def test_a_cancelled_callers_statement_goes_on_and_its_connection_comes_back(
     dsn: str, connection: Connection, cancel: Cancel
 ) -> None:
@@ -319,12 +338,16 @@ async def test_a_cancelled_callers_statement_goes_on_and_its_connection_comes_ba
         assert await backend_of(lane) == pid
 
 
-async def test_nobody_complains_of_a_failure_whose_caller_is_gone(dsn: str) -> None:
+@each_way
+async def test_nobody_complains_of_a_failure_whose_caller_is_gone(
+    dsn: str, is_single: bool
+) -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
     async with open_lane(dsn, deadline_s=SHORT_S, pgbouncer=True) as lane:
         for doomed in ("select 1/0", "select pg_sleep(60)"):
-            await _cancel_task(lane, execute(doomed), 5)
+            await backend_of(lane)
+            await _cancel_task(lane, execute(doomed), 5, is_single=is_single)
             await eventually(lambda: lane.used == 0)
     gc.collect()
     await checkpoint()
@@ -342,8 +365,9 @@ async def test_a_result_that_arrives_while_its_caller_is_being_cancelled_is_not_
             assert result == 7
 
 
+@each_way
 async def test_a_caller_cancelled_by_a_scope_waits_for_its_statement_and_has_its_result(
-    dsn: str, connection: Connection
+    dsn: str, connection: Connection, is_single: bool
 ) -> None:
     await connection.execute("select pg_advisory_lock(1)")
     results: list[object] = []
@@ -351,10 +375,11 @@ async def test_a_caller_cancelled_by_a_scope_waits_for_its_statement_and_has_its
     async def call(lane: Lane, scope: anyio.CancelScope) -> None:
         with scope:
             lock = fetch_value("select 7 from pg_advisory_lock_shared(1)")
-            results.append(await lane.run("step", lock))
+            results.append(await lane.run("step", lock, is_single=is_single))
             await lane.run("step", fetch_value("select 8"))
 
     async with open_lane(dsn) as lane, anyio.create_task_group() as tasks:
+        await backend_of(lane)
         scope = anyio.CancelScope()
         tasks.start_soon(call, lane, scope)
         await eventually(lambda: connection.fetchval(BUSY, OURS))
@@ -367,17 +392,20 @@ async def test_a_caller_cancelled_by_a_scope_waits_for_its_statement_and_has_its
     assert scope.cancelled_caught
 
 
+@each_way
 @pytest.mark.parametrize("is_scope_cancelled", [False, True])
 async def test_a_caller_cancelled_by_asyncio_goes_at_once_also_out_of_a_cancelled_scope(
-    dsn: str, connection: Connection, is_scope_cancelled: bool
+    dsn: str, connection: Connection, is_scope_cancelled: bool, is_single: bool
 ) -> None:
     await connection.execute("select pg_advisory_lock(1)")
     async with open_lane(dsn) as lane:
+        await backend_of(lane)
         scope = anyio.CancelScope()
 
         async def call() -> None:
             with scope:
-                await lane.run("step", execute("select pg_advisory_lock_shared(1)"))
+                lock = execute("select pg_advisory_lock_shared(1)")
+                await lane.run("step", lock, is_single=is_single)
 
         task = asyncio.ensure_future(call())
         await eventually(lambda: connection.fetchval(BUSY, OURS))
@@ -406,6 +434,27 @@ async def test_whoever_gives_up_waiting_for_a_place_takes_none_along(dsn: str) -
 
 
 # What breaks.
+
+
+async def test_a_caller_whose_idle_connection_was_cut_does_not_connect_in_his_own_task(
+    dsn: str, connection: Connection
+) -> None:
+    # What connects has a timeout, which would cancel the task that it runs in: the caller's.
+    tasks: list[object] = []
+
+    async def connect_somewhere() -> asyncpg.Connection:
+        tasks.append(asyncio.current_task())
+        return await connect(DatabaseConfig(dsn=dsn))
+
+    lane = Lane(connect_somewhere, size=1, deadline_s=10.0, observe=ignore_observation)
+    pid = await lane.run("pid", fetch_value("select pg_backend_pid()"), is_single=True)
+    [idle] = lane._idle
+    await connection.fetchval("select pg_terminate_backend($1)", pid)
+    await eventually(idle.is_closed)
+    assert await lane.run("step", fetch_value("select 7"), is_single=True) == 7
+    await lane.close()
+    assert len(tasks) == 2
+    assert asyncio.current_task() not in tasks
 
 
 async def test_an_idle_connection_that_was_cut_is_replaced_without_a_word(

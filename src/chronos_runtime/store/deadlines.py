@@ -6,43 +6,43 @@ the earliest: it is left standing when its statement ends in time, and then look
 
 import asyncio
 import math
-from typing import Any
+from collections.abc import Callable
 
 import asyncpg
 
-_CLOSE_S = 1.0  # How long a task may take to notice that its connection was terminated.
+_CLOSE_S = 1.0  # How long a statement may take to notice that its connection was terminated.
 
 
 class Deadline:
     """When the time of one statement is over."""
 
-    __slots__ = ("at", "connection", "is_over", "task")
+    __slots__ = ("at", "connection", "cut", "is_over")
 
-    def __init__(
-        self, at: float, connection: asyncpg.Connection, task: asyncio.Task[Any] | None
-    ) -> None:
+    def __init__(self, at: float, connection: asyncpg.Connection, cut: Callable[[], None]) -> None:
         self.at = at
         self.connection = connection
-        self.task = task
+        self.cut = cut
         self.is_over = False
 
 
 class Deadlines:
-    """Terminates connections whose statement takes too long; then even tasks that do not notice."""
+    """Terminates connections whose statement takes too long; then cuts what does not notice."""
 
     def __init__(self) -> None:
         self._running: set[Deadline] = set()
         self._loop: asyncio.AbstractEventLoop | None = None  # Of the timer.
         self._looks_at = math.inf
 
-    def start(self, connection: asyncpg.Connection, after_s: float) -> Deadline:
-        """The current task begins a statement."""
+    def start(
+        self, connection: asyncpg.Connection, after_s: float, cut: Callable[[], None]
+    ) -> Deadline:
+        """A statement begins; `cut` ends it where the end of its connection does not."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # A client may be closed and used again on another loop: the timer died with the first.
             self._loop, self._looks_at = loop, math.inf
             self._running.clear()
-        deadline = Deadline(loop.time() + after_s, connection, asyncio.current_task())
+        deadline = Deadline(loop.time() + after_s, connection, cut)
         self._running.add(deadline)
         if deadline.at < self._looks_at:
             self._look_at(deadline.at, loop)
@@ -74,5 +74,4 @@ class Deadlines:
             deadline.at = now + _CLOSE_S
             return
         self._running.discard(deadline)
-        assert deadline.task is not None
-        deadline.task.cancel()
+        deadline.cut()

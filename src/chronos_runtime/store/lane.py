@@ -1,10 +1,10 @@
 """Connections with manners: a lane of one or more, each statement with a deadline of its own.
 
 A statement is never cancelled half-way: asyncpg would leave the connection, and perhaps row
-locks, in an unknown state. It runs shielded, and in a task of its own, because asyncio's own
-cancellation (its timeouts, its task groups) knows no shields: then the caller goes and the
-statement still runs to its end. When its deadline passes the connection is terminated, not
-returned. Actors that must not be starved have a lane to themselves.
+locks, in an unknown state. So it is an errand, which goes on when its caller is cancelled. By a
+scope of anyio's: then he waits, shielded, for its end. By asyncio's own cancellation (its timeouts,
+its task groups), which knows no shields: then he goes. When its deadline passes the connection is
+terminated, not returned. Actors that must not be starved have a lane to themselves.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ import asyncpg
 
 from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.store.deadlines import Deadlines
+from chronos_runtime.store.errand import Errand
 from chronos_runtime.store.faults import FAULTS, breaks_connection, translate
 from chronos_runtime.store.sql import query
 
@@ -43,7 +44,7 @@ class Lane:
         self._deadline_s = deadline_s
         self._observe = observe
         self._idle: list[asyncpg.Connection] = []
-        self._steps: set[asyncio.Future[Any]] = set()  # The loop itself holds tasks but weakly.
+        self._away: set[asyncio.Task[Any]] = set()
         self._closings = 0
         self._deadlines = Deadlines()
         self._places = anyio.Semaphore(size)
@@ -62,7 +63,9 @@ class Lane:
     async def fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         """Run the statement of that name; its rows."""
         return await self.run(
-            statement, lambda connection: connection.fetch(query(statement), *arguments)
+            statement,
+            lambda connection: connection.fetch(query(statement), *arguments),
+            is_single=True,
         )
 
     async def run(
@@ -70,20 +73,24 @@ class Lane:
         statement: str,
         operation: Callable[[asyncpg.Connection], Awaitable[T]],
         deadline_s: float | None = None,
+        *,
+        is_single: bool = False,
     ) -> T:
-        """Run `operation` on a connection of this lane, as one uncancellable step."""
+        """Run `operation` on a connection of this lane, as one uncancellable step.
+
+        `is_single`: it sends one statement and does nothing else, so a task can be saved.
+        """
         started = time.monotonic()
         answered = False
         try:
             await self._find_place(statement)
-            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            step = asyncio.ensure_future(
-                self._step(statement, operation, deadline_s or self._deadline_s, ended)
+            errand: Errand[T] = Errand(
+                functools.partial(self._step, statement, operation, deadline_s or self._deadline_s),
+                self._away,
             )
-            self._steps.add(step)
-            step.add_done_callback(functools.partial(self._forget_step, ended))
-            await self._wait(step, ended)
-            result = step.result()
+            if not (is_single and self._is_connected()):
+                errand.leave()  # To connect is no single thing either.
+            result = await self._wait(errand)
             answered = True
             return result
         finally:
@@ -101,46 +108,41 @@ class Lane:
             except TimeoutError as error:
                 raise StoreUnavailable(f"{statement}: no connection came free in time") from error
 
-    async def _wait(self, step: asyncio.Future[Any], ended: asyncio.Future[None]) -> None:
+    async def _wait(self, errand: Errand[T]) -> T:
         try:
-            await ended  # Not the step: asyncio would hand a cancellation on to it.
+            if not errand.has_left:
+                return await errand
+            await errand.wait()
         except asyncio.CancelledError:
-            if anyio.current_effective_deadline() > -math.inf:
+            if not errand.has_left or anyio.current_effective_deadline() > -math.inf:
                 raise  # No scope of ours was cancelled, so this is asyncio's own.
             # A shield from the beginning would cost every statement 10 µs.
             with anyio.CancelScope(shield=True):
-                await asyncio.wait([step])
+                await errand.wait()
+        return errand.result()
 
     async def _step(
         self,
         statement: str,
         operation: Callable[[asyncpg.Connection], Awaitable[T]],
         deadline_s: float,
-        ended: asyncio.Future[None],
+        errand: Errand[T],
     ) -> T:
         try:
-            return await self._operate(statement, operation, deadline_s)
+            return await self._operate(statement, operation, deadline_s, errand)
         finally:
-            # Here, and not when the loop tells that the task is done: a turn of the loop sooner.
-            # Whoever waits goes on after this task has ended.
             self._places.release()
-            _set(ended)
-
-    def _forget_step(self, ended: asyncio.Future[None], step: asyncio.Future[Any]) -> None:
-        self._steps.discard(step)
-        _set(ended)  # Of a step that was cancelled before it began, with its loop.
-        if not step.cancelled():
-            step.exception()  # Its caller may be gone, and asyncio complains if nobody looks.
 
     async def _operate(
         self,
         statement: str,
         operation: Callable[[asyncpg.Connection], Awaitable[T]],
         deadline_s: float,
+        errand: Errand[T],
     ) -> T:
         closings = self._closings
         connection = await self._take(statement)
-        deadline = self._deadlines.start(connection, deadline_s)
+        deadline = self._deadlines.start(connection, deadline_s, errand.cancel)
         is_sound = False
         try:
             result = await operation(connection)
@@ -161,14 +163,18 @@ class Lane:
                 connection.terminate()
 
     async def _take(self, statement: str) -> asyncpg.Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():  # Cut while it waited: no reason to fail anybody.
-                return connection
+        if self._is_connected():
+            return self._idle.pop()
         try:
             return await self._connect()
         except FAULTS as error:
             raise translate(error, statement) from error
+
+    def _is_connected(self) -> bool:
+        """Whether the next connection to be taken is open; forgets those that are not."""
+        while self._idle and self._idle[-1].is_closed():
+            self._idle.pop()  # Cut while it waited: no reason to fail anybody.
+        return bool(self._idle)
 
     async def close(self) -> None:
         """Close what is idle, politely but not for long; what is in use closes when it is done."""
@@ -179,8 +185,3 @@ class Lane:
                 await connection.close(timeout=_CLOSE_S)
             except FAULTS:
                 connection.terminate()
-
-
-def _set(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)

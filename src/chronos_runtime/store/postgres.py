@@ -87,7 +87,9 @@ class PostgresStore:
     async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> Collection[UUID]:
         if len(jobs) < _BULK_FROM:
             return await self._client.run(
-                "enqueue_jobs", lambda connection: insert_jobs(connection, jobs)
+                "enqueue_jobs",
+                lambda connection: insert_jobs(connection, jobs),
+                is_single=len(jobs) == 1,
             )
 
         async def insert_in_bulk(connection: asyncpg.Connection) -> Collection[UUID]:
