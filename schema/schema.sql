@@ -381,6 +381,29 @@ CREATE TABLE chronos.jobs (
     CONSTRAINT jobs_timeout_is_positive CHECK (((timeout_s > (0)::double precision) AND (timeout_s < 'Infinity'::real)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_insert_scale_factor='0.2', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN id SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN lease_token SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN seq SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN run_at SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN enqueued_at SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN lease_until SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN state SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN attempt SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN max_attempts SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN timeout_s SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN priority SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN cancel_requested SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN topic SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN kind SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN unique_key SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN payload SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN errors SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN schedule_id SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN occurrence SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN supervisor SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN retry_of SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN lineage_id SET STATISTICS 10;
+ALTER TABLE ONLY chronos.jobs ALTER COLUMN lineage_no SET STATISTICS 10;
 
 CREATE VIEW chronos.all_jobs AS
  SELECT jobs.id,

@@ -283,3 +283,17 @@ async def test_what_runs_while_claims_get_rows_of_their_own_is_finished_or_reape
             "update chronos.jobs set state = 'running', lease_token = $1, lease_until = now()",
             tokens[0],
         )
+
+
+async def test_no_column_of_a_live_job_asks_analyze_for_more_than_a_small_sample(
+    connection: Connection,
+) -> None:
+    rows = await connection.fetch(
+        """
+        select attname, attstattarget from pg_attribute
+        where attrelid = 'chronos.jobs'::regclass and attnum > 0 and not attisdropped
+        """
+    )
+    wanted = {row["attname"]: row["attstattarget"] for row in rows}
+    assert wanted == dict.fromkeys(wanted, 10), "0009_statistics.sql says why"
+    assert wanted
