@@ -186,7 +186,8 @@ def test_where_looking_is_cheap_one_look_is_a_round(highest: int) -> None:
 def test_a_look_that_met_a_busy_machine_makes_one_more_look_and_not_a_hundred() -> None:
     process = settled(100 * MILLION, dead=0)
     process.slow_s = 0.5
-    process.look()
+    process.frontier.is_suspect = True
+    assert process.look() is not None
     process.slow_s = 0.0
     assert len(process.round()) < 5
     assert len(process.round()) == 1
@@ -308,6 +309,44 @@ def test_looks_take_a_fiftieth_of_the_time() -> None:
             process.round()
         cost_s = sum(seconds - 2 * CLAIM_S for seconds in process.seconds if seconds > 2 * CLAIM_S)
         assert cost_s < (process.now - began) / 40
+
+
+def grown_dear() -> Process:
+    """A process that knows only cheap rounds, and has now left a million dead entries."""
+    process = Process(100)
+    for _ in range(3):
+        process.round()
+    process.looks.clear()
+    process.seconds.clear()
+    process.dead = MILLION
+    process.advance(MILLION)
+    return process
+
+
+def test_the_first_dear_round_takes_its_time_too() -> None:
+    process = grown_dear()
+    began = process.now
+    process.round()
+    believed_from = 2
+    looks_s = [seconds - 2 * CLAIM_S for seconds in process.seconds[believed_from:]]
+    assert len(looks_s) > 10
+    assert sum(looks_s) < (process.now - began) / 40
+
+
+def test_one_dear_look_among_cheap_ones_met_a_busy_machine() -> None:
+    process = settled(100 * MILLION, dead=0)
+    process.slow_s = 0.5
+    process.frontier.is_suspect = True
+    assert process.look() is not None
+    assert process.frontier.look_after <= process.now
+
+
+def test_a_look_that_found_jobs_does_not_make_the_next_one_longer() -> None:
+    """What stepping over the dead cost it is hidden by what the jobs may have cost."""
+    process = grown_dear()
+    process.ready = set(range(MILLION - 50, MILLION))
+    process.round()
+    assert process.seconds[1] < 2 * process.seconds[0]
 
 
 @pytest.mark.parametrize("dead", [MILLION, 10 * MILLION])

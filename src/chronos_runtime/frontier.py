@@ -107,7 +107,7 @@ class Frontier:
         self.is_suspect = self.is_suspect or left_some
         cost_s = self._costs.note_look(len(jobs), seconds)
         self.look_after = now + self._costs.pause_s(cost_s)
-        self._adapt_stretch(look, cost_s, left_some=left_some)
+        self._adapt_stretch(look, cost_s, is_clear=not jobs, left_some=left_some)
         self._left_out_new = look.upto is not None
         self._unseen = look.after
         if self._unseen == 0:
@@ -143,11 +143,15 @@ class Frontier:
     def _is_behind(self, job: Job) -> bool:
         return job.seq <= self._seqs[job.topic][job.priority]
 
-    def _adapt_stretch(self, look: Look, cost_s: float, *, left_some: bool) -> None:
-        """Let the next look go as far as takes a moment, and the first one of the next round."""
+    def _adapt_stretch(self, look: Look, cost_s: float, *, is_clear: bool, left_some: bool) -> None:
+        """Let the next look go as far as takes a moment, and the first one of the next round.
+
+        Only what a look cost that found no jobs is clear enough to go further than it did.
+        """
         is_first, is_last = look.upto is None, look.after == 0
         seqs = (self._top if look.upto is None else look.upto) - look.after
-        self._stretch = self._next_stretch(0 if left_some else seqs, cost_s)
+        stretch = self._next_stretch(0 if left_some else seqs, cost_s)
+        self._stretch = stretch if is_clear else min(stretch, self._stretch)
         if is_first:
             self._first_stretch = self._stretch
         if is_last:

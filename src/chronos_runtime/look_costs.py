@@ -23,6 +23,7 @@ class LookCosts:
         self.round_s = 0.0
         """What the round has cost so far."""
         self._wait_left_s = 0.0  # What it may still wait.
+        self._last_look_s = 0.0  # What its last look cost.
         self._earlier_rounds_s: deque[float] = deque(maxlen=_ROUNDS_REMEMBERED)
 
     def note_claim(self, jobs: int, seconds: float) -> None:
@@ -33,7 +34,7 @@ class LookCosts:
 
     def begin_round(self) -> None:
         """A round has cost nothing yet, and may wait."""
-        self.round_s, self._wait_left_s = 0.0, self._wait_max_s
+        self.round_s, self._wait_left_s, self._last_look_s = 0.0, self._wait_max_s, 0.0
 
     def note_look(self, jobs: int, seconds: float) -> float:
         """What a look of `seconds` cost beyond a claim from the frontier, for as many jobs.
@@ -51,14 +52,18 @@ class LookCosts:
     def pause_s(self, cost_s: float) -> float:
         """How long not to look behind, after a look of that cost.
 
-        A round as dear as those before it shares its waits evenly among its looks. And no look
-        counts for more than a whole round did: it may have met a busy machine.
+        A round as dear as those before it shares its waits evenly among its looks. One dear look
+        may have met a busy machine: it counts for no more than whole rounds before it did. Two in
+        a row are believed. Or the first dear round, under a snapshot that somebody has just taken,
+        would not wait at all: all its looks in a fifth of a second, which it took from the claims.
         """
-        costs = [cost_s, *self._earlier_rounds_s]
-        if min(costs) == 0:
+        rounds_s, before_s = self._earlier_rounds_s, self._last_look_s
+        self._last_look_s = cost_s
+        believed_s = min(cost_s, max(before_s, min(rounds_s, default=cost_s)))
+        if believed_s == 0:
             return 0.0
-        times = min(_RESCAN_SHARE, self._wait_max_s / max(costs))
-        pause_s = min(times * min(costs), self._wait_left_s)
+        times = min(_RESCAN_SHARE, self._wait_max_s / max([cost_s, *rounds_s]))
+        pause_s = min(times * believed_s, self._wait_left_s)
         self._wait_left_s -= pause_s
         return pause_s
 
