@@ -29,7 +29,9 @@ from chronos_runtime.config import DatabaseConfig
 INTERVALS = 5  # Of three seconds: a round of autovacuum takes one of them, and comes every ten.
 JOBS = 1_000_000
 QUICK_JOBS = 150_000
-WARM_UP = 50_000  # Two seconds: connections, plans, the first full claims.
+# Connections, plans, the first full claims; and the server's buffers, which are clean at first: once
+# they are full of changes, every page that is read in needs another one written, snapshot or not.
+WARM_UP = 250_000
 QUICK_WARM_UP = 15_000
 COOL_DOWN = 20_000  # Still waiting when the last interval ends: twice what is claimed ahead.
 ROUNDS = 8  # Of single drains, last to first was 0.37 to 1.49 without any snapshot.
