@@ -29,8 +29,8 @@ from chronos_runtime.config import DatabaseConfig
 INTERVALS = 5  # Of three seconds: a round of autovacuum takes one of them, and comes every ten.
 JOBS = 1_000_000
 QUICK_JOBS = 150_000
-# Connections, plans, the first full claims; and the server's buffers, which are clean at first: once
-# they are full of changes, every page that is read in needs another one written, snapshot or not.
+# Connections, plans, the first full claims; and the server's buffers, which are clean at first.
+# Once they are full of changes, a page read in needs another one written, snapshot or not.
 WARM_UP = 250_000
 QUICK_WARM_UP = 15_000
 COOL_DOWN = 20_000  # Still waiting when the last interval ends: twice what is claimed ahead.

@@ -36,7 +36,7 @@ class Size(msgspec.Struct, frozen=True):
         return 2 + self.latency_turns
 
 
-FULL = Size(rounds=3, jobs_divisor=1, latency_turns=4, latency_jobs=100)
+FULL = Size(rounds=3, jobs_divisor=1, latency_turns=8, latency_jobs=100)
 QUICK = Size(rounds=1, jobs_divisor=5, latency_turns=1, latency_jobs=50)
 
 
