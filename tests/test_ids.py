@@ -71,7 +71,7 @@ def test_a_millisecond_whose_numbers_are_used_up_is_followed_by_the_next(
     stop_clock(monkeypatch)
     ids = JobIds()
     (first,) = ids.mint(1)
-    ids._last |= 2**62 - 3
+    ids._low |= 2**62 - 3
     minted = ids.mint(5)
     assert is_ascending([first, *minted])
     assert {(milliseconds(id), id.version) for id in minted} == {(NOW_MS + 1, 7)}
@@ -127,7 +127,7 @@ def test_forked_processes_mint_different_ids_also_while_the_clock_is_back(
     parent = JobIds()
     parent.mint(10)
     child = JobIds()
-    child._last = parent._last  # As a fork leaves them.
+    child._ms, child._high, child._low = parent._ms, parent._high, parent._low  # As by a fork.
     stop_clock(monkeypatch, NOW_MS - 1_000)
     assert not set(parent.mint(100)) & set(child.mint(100))
 

@@ -7,7 +7,8 @@ import msgspec
 from chronos_runtime.store import HistoryCounts, JobRecord, TopicDepth
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+# A bulk makes tens of thousands, and none can be part of a cycle: 0.6 µs each without gc=False.
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What `enqueue` did: the job's id, and whether it is new or the holder of the key.
 
     >>> Enqueued(UUID(int=1), is_new=True).is_new

@@ -29,7 +29,10 @@ def encode_payload(kind: str, payload: object, check: Callable[[bytes], object] 
     '{"name":"Ada"}'
     """
     try:
-        data = _encode(kind, payload)
+        data = _encoder.encode(payload)
+        # Each is rare, so the slow walk is taken only when its traces show.
+        if len(data) > PAYLOAD_MAX_BYTES or b"\\u0000" in data or b"null" in data:
+            _look_closer(kind, payload, len(data))
         if check is not None:
             check(data)
         return data.decode()
@@ -38,27 +41,21 @@ def encode_payload(kind: str, payload: object, check: Callable[[bytes], object] 
     except msgspec.ValidationError as error:
         raise PayloadError(f"payload of {kind!r}: {error}") from error
     except _CANNOT_ENCODE as error:
+        if isinstance(error, UnicodeEncodeError):
+            _refuse_unstorable(kind, _plain(payload), "$")
         raise PayloadError(
             f"payload of {kind!r} cannot be stored as JSON: {error}; use msgspec structs, dicts,"
             " lists, strings, numbers, booleans or None"
         ) from error
 
 
-def _encode(kind: str, payload: object) -> bytes:
-    try:
-        data = _encoder.encode(payload)
-    except UnicodeEncodeError:
-        _refuse_unstorable(kind, _plain(payload), "$")
-        raise
-    if len(data) > PAYLOAD_MAX_BYTES:
+def _look_closer(kind: str, payload: object, size: int) -> None:
+    if size > PAYLOAD_MAX_BYTES:
         raise PayloadError(
-            f"payload of {kind!r} has {len(data)} bytes, more than {PAYLOAD_MAX_BYTES};"
+            f"payload of {kind!r} has {size} bytes, more than {PAYLOAD_MAX_BYTES};"
             " store the data elsewhere and enqueue a reference to it"
         )
-    # Both are rare, so the slow walk is taken only when its traces show.
-    if b"\\u0000" in data or b"null" in data:
-        _refuse_unstorable(kind, _plain(payload), "$")
-    return data
+    _refuse_unstorable(kind, _plain(payload), "$")
 
 
 def _plain(payload: object) -> object:

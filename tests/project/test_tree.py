@@ -44,8 +44,8 @@ RANKS = {
 LEAF_RANK = 1
 
 # The driver is the store's secret. The client takes a caller's connection and a transaction gives
-# one, so these name its type.
-SPEAKS_ASYNCPG = {"store", "client", "transaction"}
+# one, so these name its type; ids are made as its class of uuid.
+SPEAKS_ASYNCPG = {"store", "client", "transaction", "ids"}
 
 # Spelled in halves, or this file would be the only one to fail.
 LEFTOVERS = re.compile(rf"\b({'|'.join(['TO' + 'DO', 'FIX' + 'ME', 'XX' + 'X', 'HA' + 'CK'])})\b")
