@@ -168,6 +168,9 @@ class Client:
         exists when, and only when, the transaction commits.
         """
         job = self.job(kind, payload, **options)
+        if job.unique_key is None:
+            store = self._store if connection is None else BorrowedConnection(connection)
+            return Enqueued(job.id, is_new=bool(await store.enqueue_jobs([job])))
         (enqueued,) = await self.enqueue_many([job], connection=connection)
         return enqueued
 

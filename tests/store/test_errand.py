@@ -1,7 +1,7 @@
 """An errand ends once, whoever runs it, whatever becomes of whoever waits for it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,27 +24,25 @@ class Scene:
         self.away: set[asyncio.Task[Any]] = set()
         self.ran_in: list[object] = []
         self.ended: list[object] = []
-        self.errand: Errand[int] = Errand(self._begin, self.away)
+        self.errand: Errand[int] = Errand(self.away)
+        self.coroutine = self._run()
 
-    def _begin(self, errand: Errand[int]) -> Coroutine[Any, Any, int]:
-        async def run() -> int:
-            result = 0
-            try:
-                for wait in (self.first, self.second):
-                    self.ran_in.append(asyncio.current_task())
-                    result += await wait
+    async def _run(self) -> int:
+        result = 0
+        try:
+            for wait in (self.first, self.second):
                 self.ran_in.append(asyncio.current_task())
-            except BaseException as error:
-                self.ended.append(error)
-                raise
-            self.ended.append(result)
-            return result
-
-        return run()
+                result += await wait
+            self.ran_in.append(asyncio.current_task())
+        except BaseException as error:
+            self.ended.append(error)
+            raise
+        self.ended.append(result)
+        return result
 
 
 async def call(scene: Scene) -> int:
-    return await scene.errand
+    return await scene.errand.run(scene.coroutine)
 
 
 async def turns() -> None:
@@ -92,8 +90,7 @@ async def test_it_goes_on_in_a_task_of_its_own_when_its_caller_is_cancelled(
     scene.first.set_result(3)
     await turns()
     scene.second.set_result(4)
-    await scene.errand.wait()
-    assert scene.errand.result() == 7
+    assert await scene.errand.wait() == 7
     assert scene.ended == [7]
     await turns()
     assert scene.away == set()
@@ -108,8 +105,7 @@ async def test_a_cancellation_that_meets_the_answer_is_not_lost_and_loses_nothin
     await asyncio.wait([task])
     assert task.cancelled()
     scene.second.set_result(4)
-    await scene.errand.wait()
-    assert scene.errand.result() == 7
+    assert await scene.errand.wait() == 7
 
 
 async def test_a_caller_cancelled_twice_at_once_goes_once() -> None:
@@ -133,11 +129,10 @@ async def test_whoever_cuts_it_ends_it_wherever_it_runs(has_left: bool) -> None:
     if has_left:
         task.cancel()
         await asyncio.wait([task])
-    scene.errand.cancel()
+    scene.errand.cut()
     if has_left:
-        await scene.errand.wait()
         with pytest.raises(asyncio.CancelledError):
-            scene.errand.result()
+            await scene.errand.wait()
     await asyncio.wait([task])
     assert task.cancelled()
     assert scene.errand.has_left == has_left
@@ -152,18 +147,18 @@ async def test_whoever_cuts_it_after_it_has_gone_on_alone_ends_it_too() -> None:
     await asyncio.wait([task])
     scene.first.set_result(3)
     await turns()
-    scene.errand.cancel()
-    await scene.errand.wait()
+    scene.errand.cut()
+    with pytest.raises(asyncio.CancelledError):
+        await scene.errand.wait()
     assert [type(one) for one in scene.ended] == [asyncio.CancelledError]
 
 
 async def test_it_may_leave_before_it_begins() -> None:
     scene = Scene()
-    scene.errand.leave()
+    scene.errand.leave(scene.coroutine)
     scene.first.set_result(3)
     scene.second.set_result(4)
-    await scene.errand.wait()
-    assert scene.errand.result() == 7
+    assert await scene.errand.wait() == 7
     assert asyncio.current_task() not in scene.ran_in
 
 
@@ -172,4 +167,5 @@ async def test_a_wait_for_the_next_turn_of_the_loop_is_passed_on() -> None:
         await asyncio.sleep(0)
         return 7
 
-    assert await Errand(lambda _: run(), set()) == 7
+    errand: Errand[int] = Errand(set())
+    assert await errand.run(run()) == 7

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from chronos_runtime.errors import StoreError
 from chronos_runtime.ids import Worker
 from chronos_runtime.job import Finish, Job, Return, State
-from chronos_runtime.store import JobRecord, Store, Wanted
+from chronos_runtime.store import JobRecord, NewJob, Store, Wanted
 from chronos_runtime.store.offers import Offer
 from tests.store.world import (
     FIRST,
@@ -133,12 +133,12 @@ class Twins:
             new_job(id=id, unique_key=self.draw(keys), **fields)
             for id in itertools.islice(self._mint, count)
         ]
-        self.both(lambda store: store.enqueue_jobs(jobs))
+        self.both(lambda store: _enqueue(store, jobs))
         self.ids += [job.id for job in jobs]
 
     def enqueue_again(self) -> None:
         id = self.draw(st.sampled_from(self.ids))
-        self.both(lambda store: store.enqueue_jobs([new_job(id=id, topic="mail")]))
+        self.both(lambda store: _enqueue(store, [new_job(id=id, topic="mail")]))
 
     def claim(self) -> None:
         token = self.draw(st.sampled_from(self.workers)).next_token()
@@ -297,6 +297,10 @@ class Twins:
                 real_age_s = _age_s(getattr(one, field), now.timestamp())
                 model_age_s = _age_s(getattr(other, field), self.model.now)
                 assert real_age_s == pytest.approx(model_age_s, abs=SLACK_S), field
+
+
+async def _enqueue(store: Store, jobs: list[NewJob]) -> set[UUID]:
+    return set(await store.enqueue_jobs(jobs))
 
 
 async def _answer(act: Callable[[Store], Awaitable[Any]], store: Store) -> Any:

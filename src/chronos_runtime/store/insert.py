@@ -29,7 +29,9 @@ _pack_length = struct.Struct(">i").pack
 async def insert_jobs(connection: asyncpg.Connection, jobs: Sequence[NewJob]) -> Collection[UUID]:
     """Insert all in one transaction; the ids that went in."""
     if len(jobs) == 1:
-        return await _insert_one(connection, jobs[0])
+        if jobs[0].is_plain and not connection.is_in_transaction():
+            return await insert_plain(connection, jobs[0])
+        return await _insert_any(connection, jobs[0])  # A clash would undo the caller's work.
     others = [job for job in jobs if not job.is_plain]
     if len(jobs) <= _STATEMENT_MAX and (len(jobs) < _COPY_FROM or len(others) == len(jobs)):
         return await _insert(connection, jobs)
@@ -113,9 +115,26 @@ def _copy_head(job: NewJob, is_supervised: bool) -> bytes:
     return b"".join([*row, _pack_length(16)])
 
 
-async def _insert_one(connection: asyncpg.Connection, job: NewJob) -> set[UUID]:
-    if job.is_plain and not connection.is_in_transaction():  # A clash would undo the caller's work.
-        return await _insert_plain(connection, job)
+async def insert_plain(connection: asyncpg.Connection, job: NewJob) -> Collection[UUID]:
+    """Insert one plain job outside a transaction; its id, if it went in."""
+    try:
+        await connection.execute(
+            query("enqueue_plain_job"),
+            job.id,
+            job.topic,
+            job.kind,
+            job.priority,
+            job.payload,
+            job.max_attempts,
+            job.timeout_s,
+            job.supervisor,
+        )
+    except asyncpg.UniqueViolationError:
+        return ()  # Sent before, and the reply was lost.
+    return (job.id,)
+
+
+async def _insert_any(connection: asyncpg.Connection, job: NewJob) -> set[UUID]:
     rows = await connection.fetch(  # Not fetchrow: its limit costs the server 30 µs.
         query("enqueue_job"),
         job.id,
@@ -131,24 +150,6 @@ async def _insert_one(connection: asyncpg.Connection, job: NewJob) -> set[UUID]:
         job.supervisor,
     )
     return {row["id"] for row in rows}
-
-
-async def _insert_plain(connection: asyncpg.Connection, job: NewJob) -> set[UUID]:
-    try:
-        await connection.execute(
-            query("enqueue_plain_job"),
-            job.id,
-            job.topic,
-            job.kind,
-            job.priority,
-            job.payload,
-            job.max_attempts,
-            job.timeout_s,
-            job.supervisor,
-        )
-    except asyncpg.UniqueViolationError:
-        return set()  # Sent before, and the reply was lost.
-    return {job.id}
 
 
 async def _insert(connection: asyncpg.Connection, jobs: Sequence[NewJob]) -> set[UUID]:

@@ -8,7 +8,6 @@ terminated, not returned. Actors that must not be starved have a lane to themsel
 """
 
 import asyncio
-import functools
 import math
 import time
 from collections.abc import Awaitable, Callable
@@ -83,98 +82,88 @@ class Lane:
         started = time.monotonic()
         answered = False
         try:
-            await self._find_place(statement)
-            errand: Errand[T] = Errand(
-                functools.partial(self._step, statement, operation, deadline_s or self._deadline_s),
-                self._away,
+            # All else is shielded: without this, a loop of statements could never be stopped.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            try:
+                self._places.acquire_nowait()
+            except anyio.WouldBlock:
+                await self._wait_for_place(statement)
+            connection = self._take_idle()
+            errand: Errand[T] = Errand(self._away)
+            step = self._step(
+                errand, connection, statement, operation, deadline_s or self._deadline_s
             )
-            if not (is_single and self._is_connected()):
-                errand.leave()  # To connect is no single thing either.
-            result = await self._wait(errand)
+            try:
+                if connection is not None and is_single:
+                    result = await errand.run(step)
+                else:
+                    errand.leave(step)  # To connect is no single thing either.
+                    result = await errand.wait()
+            except asyncio.CancelledError:
+                result = await self._outlive(errand)
             answered = True
             return result
         finally:
             self._observe(statement, time.monotonic() - started, answered)
 
-    async def _find_place(self, statement: str) -> None:
-        # All else is shielded: without this, a loop of statements could never be stopped.
-        await anyio.lowlevel.checkpoint_if_cancelled()
+    async def _wait_for_place(self, statement: str) -> None:
         try:
-            self._places.acquire_nowait()
-        except anyio.WouldBlock:
-            try:
-                with anyio.fail_after(self._deadline_s):
-                    await self._places.acquire()
-            except TimeoutError as error:
-                raise StoreUnavailable(f"{statement}: no connection came free in time") from error
+            with anyio.fail_after(self._deadline_s):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable(f"{statement}: no connection came free in time") from error
 
-    async def _wait(self, errand: Errand[T]) -> T:
-        try:
-            if not errand.has_left:
-                return await errand
-            await errand.wait()
-        except asyncio.CancelledError:
-            if not errand.has_left or anyio.current_effective_deadline() > -math.inf:
-                raise  # No scope of ours was cancelled, so this is asyncio's own.
-            # A shield from the beginning would cost every statement 10 µs.
-            with anyio.CancelScope(shield=True):
-                await errand.wait()
-        return errand.result()
+    async def _outlive(self, errand: Errand[T]) -> T:
+        """What the errand ends with, if a scope of ours was cancelled; else the cancellation."""
+        if not errand.has_left or anyio.current_effective_deadline() > -math.inf:
+            raise  # noqa: PLE0704  Asyncio's own, that the caller is handling.
+        # A shield from the beginning would cost every statement 10 µs.
+        with anyio.CancelScope(shield=True):
+            result = await errand.wait()
+        return result  # noqa: RET504  For all mypy knows, the scope may swallow it.
 
     async def _step(
         self,
+        errand: Errand[T],
+        connection: asyncpg.Connection | None,
         statement: str,
         operation: Callable[[asyncpg.Connection], Awaitable[T]],
         deadline_s: float,
-        errand: Errand[T],
-    ) -> T:
-        try:
-            return await self._operate(statement, operation, deadline_s, errand)
-        finally:
-            self._places.release()
-
-    async def _operate(
-        self,
-        statement: str,
-        operation: Callable[[asyncpg.Connection], Awaitable[T]],
-        deadline_s: float,
-        errand: Errand[T],
     ) -> T:
         closings = self._closings
-        connection = await self._take(statement)
-        deadline = self._deadlines.start(connection, deadline_s, errand.cancel)
+        deadline = None
         is_sound = False
         try:
+            if connection is None:
+                connection = await self._connect()
+                self._deadlines.belong_to_this_loop()
+            deadline = self._deadlines.start(connection, deadline_s, errand.cut)
             result = await operation(connection)
             is_sound = True
             return result
         except (*FAULTS, asyncio.CancelledError) as failure:
-            if deadline.is_over:
+            if deadline is not None and deadline.is_over:
                 raise StoreUnavailable(f"{statement}: no answer within {deadline_s:g} s") from None
             if isinstance(failure, asyncio.CancelledError):
                 raise
             is_sound = not breaks_connection(failure)
             raise translate(failure, statement) from failure
         finally:
-            self._deadlines.lift(deadline)
-            if is_sound and not deadline.is_over and closings == self._closings:
-                self._idle.append(connection)
-            else:
-                connection.terminate()
+            if connection is not None and deadline is not None:
+                self._deadlines.lift(deadline)
+                if is_sound and not deadline.is_over and closings == self._closings:
+                    self._idle.append(connection)
+                else:
+                    connection.terminate()
+            self._places.release()
 
-    async def _take(self, statement: str) -> asyncpg.Connection:
-        if self._is_connected():
-            return self._idle.pop()
-        try:
-            return await self._connect()
-        except FAULTS as error:
-            raise translate(error, statement) from error
-
-    def _is_connected(self) -> bool:
-        """Whether the next connection to be taken is open; forgets those that are not."""
-        while self._idle and self._idle[-1].is_closed():
-            self._idle.pop()  # Cut while it waited: no reason to fail anybody.
-        return bool(self._idle)
+    def _take_idle(self) -> asyncpg.Connection | None:
+        """An open connection, if there is one; those that were cut while they waited go."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
 
     async def close(self) -> None:
         """Close what is idle, politely but not for long; what is in use closes when it is done."""

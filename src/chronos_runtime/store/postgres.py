@@ -35,7 +35,7 @@ from chronos_runtime.store import (
 from chronos_runtime.store.connect import connect
 from chronos_runtime.store.fenced import FencedTransaction
 from chronos_runtime.store.handler_connections import HandlerConnections
-from chronos_runtime.store.insert import insert_jobs
+from chronos_runtime.store.insert import insert_jobs, insert_plain
 from chronos_runtime.store.lane import Lane, Observe, ignore_observation
 from chronos_runtime.store.listen import listen
 from chronos_runtime.store.postgres_functions import PostgresFunctions
@@ -85,6 +85,10 @@ class PostgresStore:
         return await connect(self._config)
 
     async def enqueue_jobs(self, jobs: Sequence[NewJob]) -> Collection[UUID]:
+        if len(jobs) == 1 and jobs[0].is_plain:
+            return await self._client.run(
+                "enqueue_jobs", functools.partial(insert_plain, job=jobs[0]), is_single=True
+            )
         if len(jobs) < _BULK_FROM:
             return await self._client.run(
                 "enqueue_jobs",
