@@ -25,9 +25,9 @@ from benchmarks.steps import Steps
 from chronos_runtime import Client, Config
 from chronos_runtime.config import DatabaseConfig
 
-# Two seconds, thirty full claims. Many short rounds rather than few long ones: what else the
-# machine does then hits neighbours alike, and over all rounds the slowest hundredth of the claims
-# is not one unlucky claim.
+# Half a second to two, thirty full claims. Many short rounds rather than few long ones: what else
+# the machine does then hits neighbours alike, and over all rounds the slowest hundredth of the
+# claims is not one unlucky claim.
 JOBS = 60_000
 QUICK_JOBS = 40_000
 DEPTHS = (10_000, 100_000, 1_000_000)

@@ -26,7 +26,7 @@ from benchmarks.steps import Steps
 from chronos_runtime import Client, Runtime
 from chronos_runtime.config import DatabaseConfig
 
-INTERVALS = 5  # Of three seconds: a round of autovacuum takes one of them, and comes every ten.
+INTERVALS = 5  # Of one second to three: a round of autovacuum takes a third, and comes every ten.
 JOBS = 1_000_000
 QUICK_JOBS = 150_000
 # Connections, plans, the first full claims; and the server's buffers, which are clean at first.
