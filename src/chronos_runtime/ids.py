@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from random import getrandbits  # Seeded by the system, again in a fork: 0.1 µs, a read of it 0.7.
 from uuid import UUID, uuid5
 
-# The driver's own class, in C: made and sent in half the time of the standard library's.
+# The driver's own class, in C: 0.06 µs to make one, of the standard library's 0.19.
 from asyncpg.pgproto.pgproto import UUID as DriverUUID  # noqa: N811
 
 _WORKER_BYTES = 8
@@ -45,7 +45,7 @@ class JobIds:
         return [DriverUUID(high + low.to_bytes(8)) for low in range(start, start + count)]
 
     def mint_one(self) -> UUID:
-        """One id: 0.4 µs, in a list of one 0.6."""
+        """One id: 0.6 µs, in a list of one 1.0."""
         high, low = self._reserve(1)
         return DriverUUID(high + low.to_bytes(8))
 
