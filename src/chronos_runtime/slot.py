@@ -7,10 +7,18 @@ import anyio
 
 from chronos_runtime.handlers import Handler
 from chronos_runtime.job import Finish, Job, Outcome
+from chronos_runtime.metrics import JobMeter
 from chronos_runtime.outcomes import Outcomes, StopReason
 from chronos_runtime.turns import NEVER, KindInTopic, TopicQueue
 
 _log = logging.getLogger(__name__)
+
+
+async def _nothing(job: Job, payload: object) -> None:
+    """The handler of a slot that has had no job."""
+
+
+_NO_KIND = KindInTopic(Handler.of(_nothing, "nothing"), JobMeter())
 
 
 class Slot:
@@ -29,11 +37,10 @@ class Slot:
         "wake",
     )
 
-    kind: KindInTopic
-    """Of its job, or of the last one, as its queue is; before the first one, none."""
-
     def __init__(self) -> None:
         self.job: Job | None = None
+        self.kind = _NO_KIND
+        """Of its job, or of the last one, as its queue is."""
         self.queue = TopicQueue(None)
         self.scope = anyio.CancelScope()
         self.reason: StopReason | None = None

@@ -160,11 +160,14 @@ class Executor:
     async def _serve_until_stopped(self, slot: Slot) -> None:
         """Job after job, topic by topic in turn. What is usual stands here itself.
 
-        A call of our own would cost each job 0.1 µs, a coroutine around its handler 0.2. And a job
-        starts when the one before has ended: to ask the clock once more costs 0.1.
+        A call of our own would cost each job 0.1 µs, a coroutine around its handler 0.2; to look up
+        anew what it has in common with the job before, 0.06. And a job starts when the one before
+        has ended: to ask the clock once more costs 0.1.
         """
         waiting, inflight = self._waiting, self._inflight
         outbox, tell = self._outbox, self._outbox.nudge
+        queue, kind, is_usual = slot.queue, slot.kind, False
+        function, decode, note_wait, note_run = kind.parts
         now = time.monotonic()
         while slot.reason is None and (waiting or not self._is_closed):
             if not waiting:
@@ -173,36 +176,37 @@ class Executor:
                 await self._rest(slot)
                 now = time.monotonic()
                 continue
-            queue = waiting[0]
-            slot.job = job = queue.jobs.popleft()
-            slot.started_at = now
+            first = waiting[0]
+            slot.job = job = first.jobs.popleft()
+            slot.started_at = started_at = now
             if (
-                queue is not slot.queue
-                or job.kind != slot.kind.name
-                or not slot.is_usual
+                first is not queue
+                or job.kind != kind.name
+                or not is_usual
                 or job.timeout_s is not None
-                or not queue.jobs
+                or not first.jobs
                 or len(waiting) > 1
             ):
-                self._turn_to(slot, queue, job)
-            kind = slot.kind
-            kind.note_wait(job.wait_s + now - job.claimed_at)
+                self._turn_to(slot, first, job)
+                queue, kind, is_usual = first, slot.kind, slot.is_usual
+                function, decode, note_wait, note_run = kind.parts
+            note_wait(job.wait_s + now - job.claimed_at)
             inflight.started = started = inflight.started + 1
             if inflight.claimed - started <= inflight.low_water:
                 self._room()
             try:
-                result = await kind.function(job, kind.decode(job.payload))
+                result = await function(job, decode(job.payload))
             except BaseException as error:  # The user's code: anything may come.
                 self._end(slot, self._broken(slot, job, error))
                 now = time.monotonic()
             else:
                 now = time.monotonic()
-                run_s = now - slot.started_at
-                if result is None and slot.ended is None and slot.is_usual:
+                run_s = now - started_at
+                if result is None and slot.ended is None and is_usual:
                     # What `_end` does, and `put`: 0.2 µs a job.
                     slot.job = None
                     inflight.ended += 1
-                    kind.note_run(run_s)
+                    note_run(run_s)
                     outbox.items.append(Finish(job, "succeeded", run_s))
                     if not tell.is_set:
                         tell()
