@@ -46,7 +46,7 @@ class Lane:
         self._away: set[asyncio.Task[Any]] = set()
         self._closings = 0
         self._deadlines = Deadlines()
-        self._places = anyio.Semaphore(size)
+        self._places = anyio.Semaphore(size, fast_acquire=True)
         self.size = size
 
     @property
@@ -82,11 +82,11 @@ class Lane:
         started = time.monotonic()
         answered = False
         try:
-            # All else is shielded: without this, a loop of statements could never be stopped.
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            try:
-                self._places.acquire_nowait()
-            except anyio.WouldBlock:
+            # Whoever is cancelled goes here, and only here: all else is shielded, and without this
+            # a loop of statements could never be stopped.
+            if self._places.value:
+                await self._places.acquire()
+            else:
                 await self._wait_for_place(statement)
             connection = self._take_idle()
             errand: Errand[T] = Errand(self._away)
