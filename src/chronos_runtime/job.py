@@ -9,6 +9,7 @@ of `Snooze`, `Retry`, `Cancel` or `Discard`. An exception is a failed attempt. `
 supervised task ends whose attempt failed: the queue never tries it again.
 """
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, final
 from uuid import UUID
@@ -149,6 +150,30 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     is_written: bool = False
     """The handler's own transaction has written it."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says no more than that, and how long, an ordinary job ran."""
+        is_success = self.state == "succeeded" and self.result is None and self.error is None
+        return is_success and not self.is_written and self.job.schedule_id is None
+
+
+@final
+class Successes(msgspec.Struct, frozen=True):
+    """Plain finishes, in columns: an object for each, and each look at it, cost 0.2 µs in all."""
+
+    jobs: Sequence[Job]
+    run_s: Sequence[float]
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __iter__(self) -> Iterator[Finish]:
+        for job, run_s in zip(self.jobs, self.run_s, strict=True):
+            yield Finish(job, "succeeded", run_s)
+
+
+Finishes = Sequence[Finish] | Successes
 
 
 @final

@@ -4,8 +4,10 @@ A claim is most often of one topic and one kind. To find that out costs a job 0.
 executor and reporter all want to know. So `Inflight` keeps it with the claim, where it costs 0.015.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
+from uuid import UUID
 
 from chronos_runtime.job import Job
 
@@ -26,13 +28,25 @@ class Likeness(NamedTuple):
         return cls(_only([job.topic for job in jobs]), _only([job.kind for job in jobs]))
 
     @classmethod
-    def among(cls, likenesses: Iterable["Likeness"]) -> "Likeness":
-        """What the jobs of several batches have in common."""
-        topics, kinds = zip(*likenesses, strict=True)
-        return cls(_only(topics), _only(kinds))
+    def among(cls, likenesses: Sequence["Likeness"]) -> "Likeness":
+        """What the jobs of several batches have in common; nothing, if there are none."""
+        return cls(
+            _only([one.topic for one in likenesses]), _only([one.kind for one in likenesses])
+        )
 
 
 UNLIKE = Likeness(None, None)
+
+
+def runs_of_tokens(jobs: Sequence[Job]) -> list[tuple[UUID, int]]:
+    """The lease tokens of jobs, each with how many stand together: of one claim, or of a few.
+
+    To see that a token is the same object costs 0.001 µs, to compare it with another 0.15.
+    """
+    tokens = [job.lease_token for job in jobs]
+    if tokens and tokens == tokens[:1] * len(tokens):
+        return [(tokens[0], len(tokens))]
+    return [(token, len(list(run))) for token, run in groupby(tokens)]
 
 
 def _only(values: Sequence[str | None]) -> str | None:

@@ -59,7 +59,6 @@ class Mailbox(Generic[T]):
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        # Known to the executor, which writes `put` out: 0.1 µs a job.
         self.items: list[T] = []
         self.nudge = Nudge()
 
@@ -69,7 +68,7 @@ class Mailbox(Generic[T]):
     @property
     def fill(self) -> float:
         """How full it is, from 0 to 1."""
-        return len(self.items) / self._capacity
+        return len(self) / self._capacity
 
     def put(self, item: T) -> None:
         """Add one item."""
@@ -91,7 +90,7 @@ class Mailbox(Generic[T]):
 
     async def wait(self) -> None:
         """Wait until there are any, or there will be none."""
-        while not self.items and not self.nudge.is_closed:
+        while not len(self) and not self.nudge.is_closed:
             await self.nudge.wait()
 
     def take_now(self) -> list[T]:

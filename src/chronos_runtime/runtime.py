@@ -23,9 +23,10 @@ from chronos_runtime.config import Config
 from chronos_runtime.errors import StoreError
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import Job, Outcome
+from chronos_runtime.job import Job
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.outbox import Outbox
 from chronos_runtime.processors.builtin import Builtins
 from chronos_runtime.processors.wake_payload import WakePayload
 from chronos_runtime.store import WorkerInfo
@@ -71,7 +72,7 @@ class Runtime:
         capacity = config.executor.concurrency + 4 * config.claimer.batch_max
         self.inflight = Inflight(capacity, config.executor.topic_concurrency)
         self._inbox: Mailbox[Job] = Mailbox(capacity)
-        self._outbox: Mailbox[Outcome] = Mailbox(capacity)
+        self._outbox = Outbox(capacity)
         self._claims = Nudge()
         self._due = Nudge()
         self._listener: Listener | None = None

@@ -1,7 +1,7 @@
 """What the tests of single actors are written in: both event loops, jobs out of thin air, and an
 executor between two mailboxes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.outbox import Outbox
 
 ASYNCIO = ("asyncio", {"use_uvloop": True})
 TRIO: tuple[str, dict[str, bool]] = ("trio", {})
@@ -112,7 +113,7 @@ class ExecutorBench:
         self.metrics = Metrics()
         self.inflight = Inflight(capacity)
         self.inbox: Mailbox[Job] = Mailbox(capacity)
-        self.outbox: Mailbox[Outcome] = Mailbox(capacity)
+        self.outbox = Outbox(capacity)
         self.room = Nudge()
         self.executor = Executor(
             ExecutorConfig(
@@ -134,7 +135,7 @@ class ExecutorBench:
         self.inbox.put_all(self.inflight.claim(jobs))
 
     async def outcomes(self, count: int) -> list[Outcome]:
-        """The next outcomes, at least `count`, in the order they came."""
+        """The next outcomes, at least `count`; of those that come at once, successes first."""
         came: list[Outcome] = []
         with anyio.fail_after(DEADLINE_S):
             while len(came) < count:
@@ -161,6 +162,12 @@ class ExecutorBench:
         outcome = await self.outcome_of(job)
         assert isinstance(outcome, Return)
         return outcome
+
+
+def in_order_of(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes of these jobs."""
+    by_job = {one.job.id: one for one in outcomes}
+    return [by_job[job.id] for job in jobs]
 
 
 def ends(outcomes: list[Outcome]) -> list[str]:

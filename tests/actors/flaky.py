@@ -8,7 +8,7 @@ from uuid import UUID
 import anyio
 import msgspec
 
-from chronos_runtime.job import Finish, Job, Return
+from chronos_runtime.job import Finishes, Job, Return
 from chronos_runtime.store import Checked, Claimed, Promotion, Reaped, Wanted
 from chronos_runtime.store.memory import MemoryStore
 
@@ -101,7 +101,7 @@ class FlakyStore(MemoryStore):
         parent = super().release_claim
         return await self._call("release_claim", 1, lambda: parent(token), 0)
 
-    async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def finish_jobs(self, finishes: Finishes) -> set[UUID]:
         parent = super().finish_jobs
         return await self._call("finish_jobs", len(finishes), lambda: parent(finishes), set())
 

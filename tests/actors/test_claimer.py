@@ -21,9 +21,10 @@ from chronos_runtime.errors import StoreUnavailable
 from chronos_runtime.frontier import Frontier
 from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import Finish, Job, Outcome, Return
+from chronos_runtime.job import Finish, Job, Return
 from chronos_runtime.metrics import Metrics
 from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.outbox import Outbox
 from chronos_runtime.store import Wanted
 from chronos_runtime.supervisor import Supervisor
 from tests.actors.bench import (
@@ -118,7 +119,7 @@ class Stand:
         self.metrics = Metrics()
         self.inflight = Inflight(capacity, limits or (), clock)
         self.inbox: Mailbox[Job] = Mailbox(capacity)
-        self.outbox: Mailbox[Outcome] = Mailbox(capacity)
+        self.outbox = Outbox(capacity)
         self.nudge, self.scheduled = Nudge(), Nudge()
         self.hears = hears
         self.concurrency = concurrency

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,12 +13,14 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from chronos_runtime.config import SupervisorConfig
+from chronos_runtime.ids import new_job_id
 from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.supervisor import Supervisor
 from tests.actors.bench import (
     DEADLINE_S,
     ExecutorBench,
     ends,
+    in_order_of,
     make_handler,
     make_job,
     make_jobs,
@@ -391,8 +394,10 @@ async def test_the_timeout_of_one_job_among_others_is_kept() -> None:
 
     bench = ExecutorBench(stay_if_timed, concurrency=1)
     async with running(bench.executor.run):
-        bench.give(make_job(), make_job(), make_job(timeout_s=0.001), make_job(), make_job())
-        assert ends(await bench.outcomes(5)) == ["succeeded"] * 2 + ["retry"] + ["succeeded"] * 2
+        jobs = [make_job(timeout_s=0.001 if place == 2 else None) for place in range(5)]
+        bench.give(*jobs)
+        ended = ends(in_order_of(jobs, await bench.outcomes(5)))
+        assert ended == ["succeeded"] * 2 + ["retry"] + ["succeeded"] * 2
 
 
 async def test_the_timeout_of_a_job_that_ended_is_none_of_the_next_one() -> None:
@@ -467,3 +472,23 @@ async def test_what_is_in_the_inbox_during_a_crash_is_served_after_it() -> None:
         bench.give(*make_jobs(3))
     async with running(bench.executor.run):
         assert ends(await bench.outcomes(3)) == ["succeeded"] * 3
+
+
+@pytest.mark.parametrize(
+    ("result", "changes", "is_plain"),
+    [(None, {}, True), (7, {}, False), (None, {"schedule_id": new_job_id()}, False)],
+    ids=["plain", "result", "fire"],
+)
+async def test_only_what_is_plain_is_handed_on_in_columns(
+    result: object, changes: dict[str, Any], is_plain: bool
+) -> None:
+    async def end(job: Job, payload: object) -> object:
+        return result
+
+    bench = ExecutorBench(end)
+    jobs = make_jobs(3, **changes)  # The first and the last of a queue take another way.
+    async with running(bench.executor.run):
+        bench.give(*jobs)
+        await eventually(lambda: len(bench.outbox) == 3)
+    assert bench.outbox.jobs == (jobs if is_plain else [])
+    assert len(bench.outbox.run_s) == len(bench.outbox.jobs)

@@ -239,14 +239,14 @@ async def test_a_queued_job_that_was_stopped_leaves_nothing_behind() -> None:
 # A late stop never hits the next job. First: the moments one can think of.
 
 
-class Gate(list[Outcome]):
-    """The items of an outbox, and a call back the moment one is put: between two jobs of a slot."""
+class Gate(list[Job]):
+    """The successes of an outbox; calls back the moment one is put, between two jobs of a slot."""
 
     def __init__(self, on_put: Callable[[], None]) -> None:
         self.puts = 0
         self._on_put = on_put
 
-    def append(self, item: Outcome) -> None:
+    def append(self, item: Job) -> None:
         self.puts += 1
         self._on_put()
         super().append(item)
@@ -337,7 +337,7 @@ async def test_a_stop_between_two_jobs_hits_nobody(reason: StopReason) -> None:
     async def do_nothing(job: Job, payload: object) -> None: ...
 
     pair = Pair(do_nothing, reason)
-    pair.bench.outbox.items = gate = Gate(pair.aim)
+    pair.bench.outbox.jobs = gate = Gate(pair.aim)
     assert ends([await pair.run()]) == ["succeeded"]
     assert gate.puts
 

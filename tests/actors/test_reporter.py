@@ -18,7 +18,8 @@ from chronos_runtime.ids import Worker
 from chronos_runtime.inflight import Inflight
 from chronos_runtime.job import Finish, Job, Outcome, Return
 from chronos_runtime.metrics import Metrics
-from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.nudge import Nudge
+from chronos_runtime.outbox import Outbox
 from chronos_runtime.schedule import Schedule
 from chronos_runtime.store import JobRecord, Wanted
 from chronos_runtime.supervisor import Supervisor
@@ -53,7 +54,7 @@ class Desk:
         self.worker = Worker()
         self.metrics = Metrics()
         self.inflight = Inflight(1_000)
-        self.outbox: Mailbox[Outcome] = Mailbox(1_000)
+        self.outbox = Outbox(1_000)
         self.room, self.scheduled = Nudge(), Nudge()
         self.returns = 0
         self.reporter = Reporter(
@@ -326,7 +327,7 @@ async def test_an_outcome_refused_even_without_its_result_is_left_to_its_lease(
 ) -> None:
     desk = Desk()
     [job] = await desk.claim()
-    desk.store.fail("finish_jobs", Before(REFUSED), Before(REFUSED))
+    desk.store.fail("finish_jobs", *[Before(REFUSED)] * 3)  # As others are, by itself, and bare.
     await desk.write_out(*succeed(job))
     assert counts(desk) == {"unwritable": 1}
     assert "refused" in caplog.text

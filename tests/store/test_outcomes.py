@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chronos_runtime.errors import StoreError
-from chronos_runtime.job import Finish, Job, Return
+from chronos_runtime.job import Finish, Job, Return, Successes
 from chronos_runtime.store import Claimed
 from tests.store.world import World, claimed, error_of
 
@@ -73,6 +73,33 @@ async def test_many_jobs_finish_at_once_each_with_its_own_outcome(world: World, 
         record = records[finish.job.id]
         assert (record.state, record.result) == (finish.state, int(finish.run_s))
     assert len(await world.store.finish_jobs([])) == 0
+
+
+@pytest.mark.parametrize("step", [1, -1], ids=["in order", "backwards"])
+async def test_plain_finishes_in_columns_are_written_each_with_its_own_time(
+    world: World, step: int
+) -> None:
+    await world.enqueue(300)
+    jobs = (await world.claim())[::step]
+    lost, held = jobs[:1], jobs[1:]
+    assert await world.finish(lost[0])
+    run_s = [float(number) for number in range(300)]
+    written = await world.store.finish_jobs(Successes(jobs, run_s))
+    assert sorted(written) == sorted(job.id for job in held)
+    records = await world.store.get_jobs([job.id for job in jobs])
+    for job, its_run_s in list(zip(jobs, run_s, strict=True))[1:]:
+        record = records[job.id]
+        assert (record.state, record.result, record.run_s) == ("succeeded", None, its_run_s)
+    assert len(await world.store.finish_jobs(Successes([], []))) == 0
+
+
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["one after another", "mixed"])
+async def test_jobs_of_several_claims_finish_in_one_write(world: World, is_mixed: bool) -> None:
+    await world.enqueue(9)
+    claims = [await world.claim(room=3) for _ in range(3)]
+    order = zip(*claims, strict=True) if is_mixed else claims
+    jobs = [job for some in order for job in some]
+    assert len(await world.store.finish_jobs(Successes(jobs, [0.5] * 9))) == 9
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ class Claimer:
         self.is_drained = self._is_short and self._hears() and not self._is_limited
         if asked:
             self._note_claim(look, jobs, is_full=is_full, seconds=time.monotonic() - started)
-        likeness = self._inflight.likeness_of(jobs)
+        likeness = self._inflight.likeness_of(jobs[:1])  # It is asked of the claim.
         self._frontier.advance(jobs, likeness)
         for labels, count in count_labels(taken, likeness):
             self._metrics.claimed.add(labels, count)

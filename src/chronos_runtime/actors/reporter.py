@@ -13,8 +13,7 @@ if the process dies, their leases lapse and the jobs run again.
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import compress
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import anyio
 
@@ -22,11 +21,12 @@ from chronos_runtime.config import ReporterConfig
 from chronos_runtime.errors import StoreError, StoreUnavailable
 from chronos_runtime.failure import reason_record
 from chronos_runtime.inflight import Inflight
-from chronos_runtime.job import Finish, Outcome, Return
+from chronos_runtime.job import Finish, Job, Outcome, Return, Successes
 from chronos_runtime.metrics import Metrics
-from chronos_runtime.nudge import Mailbox, Nudge
+from chronos_runtime.nudge import Nudge
+from chronos_runtime.outbox import Outbox
 from chronos_runtime.store import Claimed, Store
-from chronos_runtime.tally import count_labels
+from chronos_runtime.tally import Tally, count_labels
 
 # Sorts are told apart by `type(…) is`: isinstance on a msgspec struct costs 0.3 µs a job.
 
@@ -52,7 +52,7 @@ class Reporter:
         metrics: Metrics,
         *,
         worker: str,
-        outbox: Mailbox[Outcome],
+        outbox: Outbox,
         room: Callable[[], None],
         returned: Callable[[], None],
         scheduled: Nudge,
@@ -68,6 +68,7 @@ class Reporter:
         self._returned = returned
         self._scheduled = scheduled
         # Taken off the outbox, not yet committed: survives a restart of this actor.
+        self._successes = Successes((), ())
         self._finishes: list[Finish] = []
         self._returns: list[Return] = []
         self._tallies = {
@@ -86,30 +87,49 @@ class Reporter:
     async def run(self) -> None:
         """Write until the outbox is closed and empty."""
         while True:
-            if not self._finishes and not self._returns:
+            if not (self._successes or self._finishes or self._returns):
                 self._progress.progress(resting=True)
-                outcomes = await self._take()
-                if not outcomes:
+                await self._outbox.wait()
+                if not len(self._outbox):
                     return
-                outcomes = self._settle_written(outcomes)
-                self._finishes = list(_only(Finish, outcomes))
-                if len(self._finishes) < len(outcomes):
-                    self._returns = list(_only(Return, outcomes))
+                await self._take()
             await self.report_once()
 
-    async def _take(self) -> list[Outcome]:
-        await self._outbox.wait()
+    async def _take(self) -> None:
         if len(self._outbox) < self._inflight.queued:
             await anyio.sleep(_GATHER_S)  # They stay in the outbox: a crash here loses none.
-        return self._outbox.take_now()
+        self._successes = self._outbox.take_successes()
+        outcomes = self._settle_written(self._outbox.take_now())
+        self._finishes = [one for one in outcomes if type(one) is Finish]
+        self._returns = [one for one in outcomes if type(one) is Return]
 
     async def report_once(self) -> None:
         """Write one batch of each sort."""
         with self._progress.measure() as rows:
             self._metrics.outbox_fill.set(self._outbox.fill)
+            rows(await self._write_successes(self._config.batch_max))
             rows(await self._write_first(self._finishes, self._config.batch_max))
             rows(await self._write_first(self._returns, self._config.return_batch_max))
         self._room()
+
+    async def _write_successes(self, most: int) -> int:
+        """Write the first plain successes and forget them; how many. Together, as all go well."""
+        jobs, run_s = self._successes.jobs, self._successes.run_s
+        batch = Successes(jobs[:most], run_s[:most])
+        if not batch:
+            return 0
+        try:
+            written = await self._store.finish_jobs(batch)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            written = ()
+        self._successes = Successes(jobs[most:], run_s[most:])
+        if len(written) == len(batch):
+            self._settle(batch.jobs, [self._metrics.succeeded])
+        else:
+            self._finishes += batch  # Each by itself, also what has been written.
+        return len(batch)
 
     async def _write_first(self, pending: list[OutcomeT], most: int) -> int:
         """Write the first outcomes and forget them; how many."""
@@ -139,15 +159,15 @@ class Reporter:
                     await self._write_plainly(outcomes[0], error)
                 return
             if _UNMATCHED not in ends:
-                self._settle(outcomes, ends)
+                self._settle_as(outcomes, ends)
                 return
             pairs = list(zip(outcomes, ends, strict=True))
-            self._settle([one for one, end in pairs if end], [end for end in ends if end])
+            self._settle_as([one for one, end in pairs if end], [end for end in ends if end])
             outcomes = await self._look_again([one for one, end in pairs if not end])
 
     async def _send(self, outcomes: Sequence[Outcome]) -> list[str]:
         """Write outcomes of one sort; how each ended, or that its claim matched no row."""
-        finishes = _only(Finish, outcomes)
+        finishes = [one for one in outcomes if type(one) is Finish]
         if finishes:
             assert len(finishes) == len(outcomes), "a batch holds outcomes of one sort"
             written = await self._store.finish_jobs(finishes)
@@ -157,7 +177,7 @@ class Reporter:
                 return [one.state for one in finishes]
             ids = set(written)
             return [one.state if one.job.id in ids else _UNMATCHED for one in finishes]
-        returns = _only(Return, outcomes)
+        returns = [one for one in outcomes if type(one) is Return]
         states = await self._store.return_jobs(returns)
         if "ready" in states.values():
             self._returned()
@@ -190,8 +210,8 @@ class Reporter:
                     },
                 )
         applied, stale = by_verdict["applied"], by_verdict["stale"]
-        self._settle(applied, [_end(one) for one in applied])
-        self._settle(stale, ["stale"] * len(stale))
+        self._settle_as(applied, [_end(one) for one in applied])
+        self._settle_as(stale, ["stale"] * len(stale))
         return by_verdict["owned"]
 
     async def _write_plainly(self, outcome: Outcome, refusal: StoreError) -> None:
@@ -207,7 +227,7 @@ class Reporter:
         try:
             [end] = await self._send([bare])
             if end:
-                self._settle([bare], [end])
+                self._settle_as([bare], [end])
             else:
                 await self._look_again([bare])  # Still ours: it is tried again with the next batch.
         except StoreUnavailable:
@@ -215,14 +235,14 @@ class Reporter:
         except StoreError:
             # Forgotten here, so nobody beats for it any more: it is reaped and runs again.
             self._inflight.keep_claim(job.lease_token)
-            self._settle([bare], ["unwritable"])
+            self._settle_as([bare], ["unwritable"])
 
     def _settle_written(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Count what transactions of handlers have written; the others."""
         written = [one for one in outcomes if one.is_written]
         if not written:
             return outcomes
-        self._settle(written, [_end(one) for one in written])
+        self._settle_as(written, [_end(one) for one in written])
         returns = [one for one in written if type(one) is Return]
         if any(not one.delay_s for one in returns):
             self._returned()
@@ -230,23 +250,18 @@ class Reporter:
             self._scheduled()
         return [one for one in outcomes if not one.is_written]
 
-    def _settle(self, outcomes: Sequence[Outcome], ends: Sequence[str]) -> None:
-        """Let go of outcomes and count how they ended: once a batch, not once a job."""
-        jobs = [outcome.job for outcome in outcomes]
+    def _settle_as(self, outcomes: Sequence[Outcome], ends: Sequence[str]) -> None:
+        """Let go of outcomes that ended so."""
         for end in set(ends):
-            is_all = ends.count(end) == len(ends)
-            ended = jobs if is_all else list(compress(jobs, [one == end for one in ends]))
-            for labels, count in count_labels(ended, self._inflight.likeness_of(ended)):
-                for tally in self._tallies[end]:
-                    tally.add(labels, count)
-        self._inflight.settle([job.id for job in jobs])
+            ended = [one.job for one, its in zip(outcomes, ends, strict=True) if its == end]
+            self._settle(ended, self._tallies[end])
 
-
-def _only(sort: type[OutcomeT], outcomes: Sequence[Outcome]) -> Sequence[OutcomeT]:
-    """The outcomes of one sort. Nearly always all are: to see that costs 0.013 µs each."""
-    if list(map(type, outcomes)).count(sort) == len(outcomes):
-        return cast("Sequence[OutcomeT]", outcomes)
-    return [one for one in outcomes if type(one) is sort]
+    def _settle(self, jobs: Sequence[Job], tallies: Sequence[Tally]) -> None:
+        """Let go of jobs that ended in one way, and count them: once a batch, not once a job."""
+        likeness = self._inflight.settle([job.id for job in jobs])
+        for labels, count in count_labels(jobs, likeness):
+            for tally in tallies:
+                tally.add(labels, count)
 
 
 def _end(outcome: Outcome) -> str:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from chronos_runtime.job import Finish, Job, LiveState, Return, State
+from chronos_runtime.job import Finishes, Job, LiveState, Return, State
 from chronos_runtime.store.offers import OfferStore
 from chronos_runtime.store.records import JobRecord as JobRecord
 from chronos_runtime.store.records import NewJob as NewJob
@@ -147,7 +147,7 @@ class Store(Protocol):
     async def release_claim(self, token: UUID) -> int:
         """Give back, attempts and all, what a claim took whose reply was lost; how many."""
 
-    async def finish_jobs(self, finishes: Sequence[Finish]) -> Collection[UUID]:
+    async def finish_jobs(self, finishes: Finishes) -> Collection[UUID]:
         """Move ended jobs to the history; the ids whose claim still stood."""
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:

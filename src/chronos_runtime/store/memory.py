@@ -14,7 +14,7 @@ from uuid import UUID
 
 from anyio.lowlevel import checkpoint
 
-from chronos_runtime.job import Finish, Job, Return, State
+from chronos_runtime.job import Finishes, Job, Return, State
 from chronos_runtime.lineage import SUPERVISE_TOPIC
 from chronos_runtime.store import (
     CancelResult,
@@ -100,7 +100,7 @@ class MemoryStore:
         self._bell.wake_rows("chronos_returned", released)
         return len(released)
 
-    async def finish_jobs(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def finish_jobs(self, finishes: Finishes) -> set[UUID]:
         now = await self._begin()
         for one in finishes:  # All or nothing: a bad value fails the batch before it begins.
             check_json(one.result, one.error)

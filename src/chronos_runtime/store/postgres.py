@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from chronos_runtime.config import DatabaseConfig
-from chronos_runtime.job import Finish, Job, Return, State
+from chronos_runtime.job import Finishes, Job, Return, State
 from chronos_runtime.slot import Ending
 from chronos_runtime.store import (
     CancelResult,
@@ -144,7 +144,7 @@ class PostgresStore:
         rows = await self._claim.fetch("release_claim", token)
         return int(rows[0]["released"])
 
-    async def finish_jobs(self, finishes: Sequence[Finish]) -> Collection[UUID]:
+    async def finish_jobs(self, finishes: Finishes) -> Collection[UUID]:
         return await finish_jobs(self._report.fetch, finishes)
 
     async def return_jobs(self, returns: Sequence[Return]) -> dict[UUID, str]:

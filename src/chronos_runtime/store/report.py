@@ -1,13 +1,13 @@
 """How outcomes are written: for a batch of the reporter, and for the one of a transaction."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from itertools import pairwise
 from operator import attrgetter
 from uuid import UUID
 
 import asyncpg
 
-from chronos_runtime.job import Finish, Job, Return
+from chronos_runtime.job import Finishes, Job, Return, Successes
+from chronos_runtime.likeness import runs_of_tokens
 from chronos_runtime.store import Checked, Claimed
 from chronos_runtime.store.scalars import Scalars
 
@@ -15,40 +15,58 @@ Fetch = Callable[..., Awaitable[list[asyncpg.Record]]]
 """Called with the name of a statement and its arguments."""
 Verify = Callable[[Sequence[Claimed], str], Awaitable[dict[UUID, Checked]]]
 
+_Ends = tuple[Sequence[str] | None, Sequence[str | None] | None, Sequence[str | None] | None, bool]
+"""How jobs ended: their states, results and errors, or none; and whether any was a fire."""
+
+_PLAIN: _Ends = (None, None, None, False)
+
 _by_job_id = attrgetter("job.id")
 
 
-async def finish_jobs(fetch: Fetch, finishes: Sequence[Finish]) -> Collection[UUID]:
+async def finish_jobs(fetch: Fetch, finishes: Finishes) -> Collection[UUID]:
     """Move ended jobs to the history; the ids whose claim still stood."""
+    if isinstance(finishes, Successes):
+        return await _finish_successes(fetch, finishes)
     ids = [one.job.id for one in finishes]
     ascending = sorted(ids)
     if ids != ascending:  # Jobs of one producer mostly end in the order of their ids.
-        finishes, ids = sorted(finishes, key=_by_job_id), ascending
+        finishes = sorted(finishes, key=_by_job_id)
     jobs = [one.job for one in finishes]
-    tokens, places = _runs_of_tokens(jobs)
-    # Most often all are plain successes: found in one look at each, they need no other.
-    odd = [
-        one
-        for one in finishes
-        if one.error is not None or one.result is not None or one.state != "succeeded"
-    ]
-    told = finishes if odd else []
-    states = [one.state for one in told]
-    results = [one.result for one in told]
-    errors = [one.error for one in told]
-    rows = await fetch(
-        "finish_jobs",
-        Scalars(ids),
-        tokens,
-        places,
-        Scalars([one.run_s for one in finishes]),
+    states = [one.state for one in finishes]
+    results = [one.result for one in finishes]
+    errors = [one.error for one in finishes]
+    ends: _Ends = (
         # Each array of thousands costs the server, too: most are not needed.
         None if states.count("succeeded") == len(states) else states,
         results if any(results) else None,
         errors if any(errors) else None,
-        bool([job for job in jobs if job.schedule_id is not None]),
+        any(job.schedule_id is not None for job in jobs),
     )
-    moved = rows[0]["moved"]
+    return await _finish(fetch, ascending, jobs, [one.run_s for one in finishes], ends)
+
+
+async def _finish_successes(fetch: Fetch, successes: Successes) -> Collection[UUID]:
+    jobs, run_s = successes.jobs, successes.run_s
+    ids = [job.id for job in jobs]
+    ascending = sorted(ids)
+    if ids != ascending:
+        places = sorted(range(len(ids)), key=ids.__getitem__)
+        jobs, run_s = [jobs[place] for place in places], [run_s[place] for place in places]
+    return await _finish(fetch, ascending, jobs, run_s, _PLAIN)
+
+
+async def _finish(
+    fetch: Fetch, ids: Sequence[UUID], jobs: Sequence[Job], run_s: Sequence[float], ends: _Ends
+) -> Collection[UUID]:
+    tokens: list[UUID] = []
+    places: list[int] = []  # In `ids`, from 1, at which each of the tokens comes into force.
+    place = 1
+    for token, count in runs_of_tokens(jobs):
+        tokens.append(token)
+        places.append(place)
+        place += count
+    [row] = await fetch("finish_jobs", Scalars(ids), tokens, places, Scalars(run_s), *ends)
+    moved = row["moved"]
     return ids if moved is None else moved  # To make a set takes 0.04 µs each.
 
 
@@ -64,19 +82,3 @@ async def return_jobs(fetch: Fetch, returns: Sequence[Return]) -> dict[UUID, str
         [one.gives_back for one in returns],
     )
     return {row["id"]: row["state"] for row in rows}
-
-
-def _runs_of_tokens(jobs: Sequence[Job]) -> tuple[list[UUID], list[int]]:
-    """The lease tokens without repetition, and the place (from 1) at which each comes into force.
-
-    Jobs of one claim stand mostly together, and they share their token.
-    """
-    tokens = [job.lease_token for job in jobs]
-    if tokens and tokens == tokens[:1] * len(tokens):
-        return [tokens[0]], [1]
-    first = [
-        place
-        for place, (before, token) in enumerate(pairwise([None, *tokens]), start=1)
-        if token is not before
-    ]
-    return [tokens[place - 1] for place in first], first
