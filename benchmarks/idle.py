@@ -7,14 +7,13 @@ transactions by the server, which counts a second one for each probe of the list
 import time
 
 import anyio
-import asyncpg
 import msgspec
 import psutil
 
 from benchmarks.apps import NOOP
 from benchmarks.fill import fill
 from benchmarks.report import Chart, Report, Series
-from benchmarks.server import Server, fresh_database, usage
+from benchmarks.server import Server, fresh_database, setting, usage
 from benchmarks.steps import Steps
 from benchmarks.workers import APP, WorkerProcess, running_worker
 from chronos_runtime import Client
@@ -48,8 +47,8 @@ async def measure(server: Server, steps: Steps, *, quick: bool) -> Report:
     """Run the benchmark."""
     backlog = QUICK_BACKLOG if quick else BACKLOG
     steps.start(3, "nothing to do")
-    await _set_autovacuum(server, "off")
-    try:
+    # Its visits to the database count as transactions, and would as the worker's.
+    async with setting(server, "autovacuum", "off"):
         async with fresh_database(server) as config:
             empty = await _rest(config, QUICK_SECONDS if quick else SECONDS)
         steps.step("filling")
@@ -60,8 +59,6 @@ async def measure(server: Server, steps: Steps, *, quick: bool) -> Report:
             steps.step("a backlog, paused")
             paused = await _rest(config, QUICK_BACKLOG_SECONDS if quick else BACKLOG_SECONDS)
         steps.step()
-    finally:
-        await _set_autovacuum(server, "on")
     return _report(empty, paused, backlog)
 
 
@@ -93,16 +90,6 @@ async def _statements(worker: WorkerProcess) -> float:
 def _cpu_s(process: psutil.Process) -> float:
     spent = process.cpu_times()
     return float(spent.user + spent.system)
-
-
-async def _set_autovacuum(server: Server, value: str) -> None:
-    """The server's own visits to the database count as transactions, and would as the worker's."""
-    connection = await asyncpg.connect(server.dsn)
-    try:
-        await connection.execute(f"alter system set autovacuum = {value}")
-        await connection.execute("select pg_reload_conf()")
-    finally:
-        await connection.close()
 
 
 def _report(empty: Rest, paused: Rest, backlog: int) -> Report:
