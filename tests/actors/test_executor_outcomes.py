@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from chronos_runtime.job import Cancel, Discard, Job, Outcome, Retry, Return, Snooze
+from chronos_runtime.job import Cancel, Discard, Finish, Job, Outcome, Retry, Return, Snooze
 from tests.actors.bench import (
     BACKOFF_S,
     ExecutorBench,
@@ -217,13 +217,24 @@ async def test_the_timeout_of_a_job_overrules_that_of_its_handler() -> None:
 
 
 async def test_a_job_may_have_more_time_than_its_handler_gives() -> None:
-    async def take_a_while(job: Job, payload: object) -> str:
-        await anyio.sleep(0.25)  # Two sweeps longer than the handler's own timeout.
+    is_over = anyio.Event()
+
+    async def outlast_the_other(job: Job, payload: object) -> str:
+        try:
+            await is_over.wait()
+        finally:
+            is_over.set()
         return "done"
 
-    handler = make_handler(take_a_while, timeout_s=0.01)
-    outcome = await ExecutorBench(handler).finish_of(make_job(timeout_s=3_600.0))
-    assert outcome.result == '"done"'
+    bench = ExecutorBench(make_handler(outlast_the_other, timeout_s=0.01), concurrency=2)
+    patient, usual = make_job(timeout_s=3_600.0), make_job()
+    async with running(bench.executor.run):
+        bench.give(patient, usual)  # The patient one starts first, so its time was up first.
+        ended = {outcome.job.id: outcome for outcome in await bench.outcomes(2)}
+    assert error_of(ended[usual.id])["type"] == "TimeoutError"
+    finish = ended[patient.id]
+    assert isinstance(finish, Finish)
+    assert finish.result == '"done"'
 
 
 async def test_a_result_that_is_too_large_is_replaced_by_a_note() -> None:
