@@ -4,12 +4,13 @@ Both sides write the same columns into the same table, in blocks that take turns
 another one first, so that whatever else the machine does hits both. Every round has a fresh
 database. The ratio is the median over the pairs of blocks.
 
-One after another, both use one connection, as a producer does. To go from one backend to another
-costs more than what is measured: on two cores the first hundreds of statements after each change
-are slower, and slower for whoever does anything between two of them. Seen in one run, in µs a job,
-ours and bare: on one connection 205 and 192, in blocks of 2,000 200 and 187; with a connection each
-230 and 181, in blocks of 2,000 220 and 190. What our connections set costs nothing that shows:
-bare inserts in turns on ours and on plain ones took 187, 182, 186 and 186, 176, 185.
+One after another is measured twice: on a connection each, and both on one, as a producer has. To go
+from one backend to another costs more than what is measured: on two cores the first hundreds of
+statements after each change are slower, and slower for whoever does anything between two of them.
+Seen in one run, in µs a job, ours and bare: on one connection 205 and 192, in blocks of 2,000 200
+and 187; with a connection each 230 and 181, in blocks of 2,000 220 and 190. What our connections
+set costs nothing that shows: bare inserts in turns on ours and on plain ones took 187, 182, 186 and
+186, 176, 185.
 """
 
 import time
@@ -69,7 +70,8 @@ async def measure(
     steps.start(3 * rounds, "single")
     for _ in range(rounds):
         async with fresh_database(server) as config, Client.connect(config.dsn) as client:
-            pairs.setdefault("single", []).extend(await _single(config))
+            pairs.setdefault("single", []).extend(await _single_apart(config, client))
+            pairs.setdefault("single_on_one", []).extend(await _single_on_one(config))
             steps.step("concurrent")
             pairs.setdefault("concurrent", []).extend(await _concurrent(config, client))
             steps.step("bulk")
@@ -90,21 +92,32 @@ class _StoreOnOne(PostgresStore):
         return self._connection
 
 
-async def _single(config: DatabaseConfig) -> list[Pair]:
-    """One after another, each awaited, on one connection."""
+async def _single_apart(config: DatabaseConfig, client: Client) -> list[Pair]:
+    """One after another, each awaited, on a connection of each side."""
+    connection = await asyncpg.connect(config.dsn)
+    try:
+        return await _single(client, connection)
+    finally:
+        await connection.close()
+
+
+async def _single_on_one(config: DatabaseConfig) -> list[Pair]:
+    """The same, on one and the same connection."""
     connection = await connect(config)
+    async with Client(_StoreOnOne(config, connection)) as client:  # Closes the connection.
+        return await _single(client, connection)
+
+
+async def _single(client: Client, connection: asyncpg.Connection) -> list[Pair]:
+    async def ours() -> None:
+        for _ in range(BLOCK):
+            await client.enqueue(_KIND, _PAYLOAD)
 
     async def bare() -> None:
         for row in _rows(BLOCK):
             await connection.execute(_INSERT, *row)
 
-    async with Client(_StoreOnOne(config, connection)) as client:  # Closes the connection.
-
-        async def ours() -> None:
-            for _ in range(BLOCK):
-                await client.enqueue(_KIND, _PAYLOAD)
-
-        return [await _pair(turn, BLOCK, ours, bare) for turn in range(BLOCKS)]
+    return [await _pair(turn, BLOCK, ours, bare) for turn in range(BLOCKS)]
 
 
 async def _concurrent(config: DatabaseConfig, client: Client) -> list[Pair]:
@@ -189,6 +202,7 @@ def _report(pairs: Pairs, made_per_s: float) -> Report:
     }
     said = {
         "single": "one after another",
+        "single_on_one": "… both on one connection",
         "concurrent": f"{TASKS} tasks at once",
         "bulk": f"{BULK:,} a call",
     }

@@ -1,7 +1,7 @@
 """One round of the runtime in this process: jobs loaded, a gate opened, the clock stopped."""
 
-import itertools
 import time
+from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -43,11 +43,11 @@ async def drain_round(
     before a closed gate.
     """
     await load(config, jobs + backlog, KIND)
-    app, runs = Chronos(), itertools.count()  # To keep their ids would cost each run 0.2 µs.
+    app, ran = Chronos(), array("q")  # A list would keep an object of each: 0.2 µs a run.
 
     @app.handler(KIND)
     async def noop(job: Job, payload: dict[str, int]) -> None:
-        next(runs)
+        ran.append(job.seq)
 
     client = Client.connect(config.dsn)
     await client.pause()
@@ -65,7 +65,6 @@ async def drain_round(
     await client.close()
     after = await usage(config)
     total = runtime.metrics.succeeded.total
-    ended, lost = await _count_ends(config, jobs + backlog)
     # The window ends a little after `jobs` outcomes; its costs are shared out per job.
     return Round(
         jobs_per_s=succeeded / seconds,
@@ -74,8 +73,8 @@ async def drain_round(
         wal_bytes=(after.wal_bytes - before.wal_bytes) / total,
         commits=(after.commits - before.commits) / total,
         rollbacks=after.rollbacks - before.rollbacks,
-        duplicates=next(runs) - ended,
-        lost=lost,
+        duplicates=len(ran) - len(set(ran)),
+        lost=await _lost(config, jobs + backlog),
     )
 
 
@@ -106,12 +105,11 @@ async def is_up(runtime: Runtime) -> None:
                 await anyio.sleep(_LOOK_S)
 
 
-async def _count_ends(config: DatabaseConfig, enqueued: int) -> tuple[int, int]:
-    """How many jobs are in the history, each once; how many are neither there nor waiting."""
+async def _lost(config: DatabaseConfig, enqueued: int) -> int:
+    """Jobs that are neither waiting nor in the history."""
     connection = await asyncpg.connect(config.dsn)
     try:
-        ended = await connection.fetchval("select count(distinct id) from chronos.job_history")
         there = await connection.fetchval("select count(distinct id) from chronos.all_jobs")
-        return int(ended), enqueued - int(there)
+        return enqueued - int(there)
     finally:
         await connection.close()

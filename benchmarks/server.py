@@ -78,9 +78,9 @@ async def setting(server: Server, name: str, value: str) -> AsyncIterator[None]:
         await connection.execute(f"alter system set {name} = '{value}'")
         await connection.execute("select pg_reload_conf()")
         yield
+    finally:
         await connection.execute(f"alter system reset {name}")
         await connection.execute("select pg_reload_conf()")
-    finally:
         await connection.close()
 
 
